@@ -1,0 +1,1 @@
+"""The DreamerV3 agent and its command line."""

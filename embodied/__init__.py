@@ -1,0 +1,7 @@
+"""Contracts, environments, replay, streams and run loops; imports no JAX."""
+
+from embodied.core.base import Agent as Agent
+from embodied.core.base import Env as Env
+from embodied.core.base import Replay as Replay
+from embodied.core.base import Space as Space
+from embodied.core.base import Stream as Stream
