@@ -23,7 +23,13 @@ import numpy as np
 from embodied.replay import Replay
 
 LENGTH, BATCH, ENVS = 65, 16, 16
-PUBLIC = {"insert": 12.8e3, "sample": 377.0, "capacity": 12.1e3, "save": 19.4, "load": 3.3}
+PUBLIC = {
+    "insert": 12.8e3,
+    "sample": 377.0,
+    "capacity": 12.1e3,
+    "save": 19.4,
+    "load": 3.3,
+}
 PUBLIC_COPY = 10.1e9
 Step = dict[str, Any]
 
@@ -169,9 +175,13 @@ def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -
     rate = report.rate(
         "sample 16x65", 1 / best(lambda: replay.sample(BATCH), 50), "sample", 1.2
     )
-    median = float(np.median([best(lambda: replay.sample(BATCH), 1) for _ in range(99)]))
+    median = float(
+        np.median([best(lambda: replay.sample(BATCH), 1) for _ in range(99)])
+    )
     report.seconds("sample 16x65, median", median)
-    print(f"{'':<34}{nbytes * rate / 1e9:>12.1f} GB/s = {rate / floor_rate:.0%} of floor")
+    print(
+        f"{'':<34}{nbytes * rate / 1e9:>12.1f} GB/s = {rate / floor_rate:.0%} of floor"
+    )
     many = max(threaded_sample_rate(replay, 240, args.threads) for _ in range(3))
     report.rate(f"sample 16x65, {args.threads} threads", many, "sample", 1.2)
     report.rate("update 16x64 latents", update_rate(replay))

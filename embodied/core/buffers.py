@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 
@@ -32,7 +33,7 @@ class BufferPool:
 
     def batch(self, fields: tuple[Field, ...], lead: tuple[int, ...]) -> Arrays:
         """Uninitialised arrays of shape [*lead, *field.shape] by name."""
-        count = int(np.prod(lead))
+        count = math.prod(lead)
         sizes = [-(-field.nbytes * count // ALIGN) * ALIGN for field in fields]
         with self._lock:
             buffer = self._free(sum(sizes) + ALIGN)

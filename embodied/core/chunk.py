@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from embodied.core import layout, mapping
-from embodied.core.layout import ORDER, PRIORITY, RAW, ChunkError, Header, Schema
+from embodied.core.layout import ORDER, PRIORITY, RAW, RECORDS, ChunkError, Header
 from embodied.core.packed import PackedColumn
 
 # Steps whose file pages are made in one go, ahead of the steps themselves.
 AHEAD = 64
+
+Buffer = bytes | memoryview
 
 
 class Chunk:
@@ -54,8 +57,11 @@ class Chunk:
         self.header, self.mapped = header, mapped
         self.order: np.ndarray = columns.pop(ORDER)
         self.priority: np.ndarray = columns.pop(PRIORITY)
-        self.columns: dict[str, Any] = columns
-        self._rows = [columns[x.name] for x in header.schema]
+        self.blocks: list[Any] = [columns.pop(RECORDS), *columns.values()]
+        self.columns: dict[str, Any] = columns  # Every key, as a view of its block.
+        records = layout.Records(header.schema)
+        for field in records.small:
+            columns[field.name] = records.column(self.blocks[0], field)
 
     @property
     def end(self) -> int:
@@ -85,44 +91,48 @@ class Chunk:
         self.fill += 1
         return row
 
-    def write(self, row: int, values: list[np.ndarray], index: int) -> None:
-        """Fill a row with `value[index]` of each value, in the order of the schema."""
-        for column, value in zip(self._rows, values, strict=True):
-            column[row] = value[index]
+    def write(self, row: int, blocks: list[np.ndarray], index: int) -> None:
+        """Fill a row with row `index` of other blocks: records, then large keys."""
+        for block, other in zip(self.blocks, blocks, strict=True):
+            block[row] = other[index]
 
     def commit(self, row: int, order: int) -> None:
         """Mark a row as there."""
         self.order[row] = order
         self.count = row + 1
 
-    def read(self, out: dict[str, np.ndarray], at: int, lo: int, hi: int) -> None:
-        """Copy rows to `out[key][at:]`."""
-        stop = at + hi - lo
+    def read(self, blocks: list[np.ndarray], index: tuple, lo: int, hi: int) -> None:
+        """Copy rows to an index of other blocks: records, then large keys."""
         with self.lock:
-            for key, column in self.columns.items():
-                out[key][at:stop] = column[lo:hi]
+            for block, other in zip(self.blocks, blocks, strict=True):
+                other[index] = block[lo:hi]
 
     def seal(self) -> None:
         """No more rows will be written."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+            assert self.mapped is not None
+            self.mapped.read_ahead(True)
 
     def unseal(self, path: Path) -> None:
-        """Prepare for more rows after a restart."""
+        """Prepare the file for rows to be written."""
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        # Reading ahead would make single pages where `_make_pages` wants many at once.
+        assert self.mapped is not None
+        self.mapped.read_ahead(False)
 
     def _make_pages(self, row: int) -> None:
         """Write zeros over the next rows through the file.
 
-        The kernel then makes many pages at once, which costs half of what one page
-        fault for each of them costs when the rows are written.
+        The kernel then makes and maps many pages at once, which costs a fraction of
+        what a page fault for each of them costs when the rows are written.
         """
         assert self._fd is not None
         rows = min(AHEAD, self.size - row)
         for column in self.header.columns:
             nbytes = column.field.nbytes
-            internal = column.field.name.startswith("#")
+            internal = column.field.name in (ORDER, PRIORITY)
             if rows * nbytes >= mapping.PAGE and not internal:
                 os.pwrite(self._fd, bytes(rows * nbytes), column.offset + row * nbytes)
 
@@ -133,18 +143,20 @@ class Chunk:
 
 def create(header: Header, path: Path | None) -> Chunk:
     """A new chunk, in a file or in memory. Raises OSError if the disk is full."""
+    unset = np.full(header.size, np.nan, np.float32)
     if path is None:
         chunk = Chunk(header, mapping.memory(header.nbytes))
-    else:
-        mapped = create_file(header, path)
-        chunk = Chunk(header, np.asarray(mapped), mapped)
-        chunk.unseal(path)
-    chunk.priority[:] = np.nan
+        chunk.priority[:] = unset
+        return chunk
+    marks = np.zeros(header.size, np.int64)
+    mapped = create_file(header, path, {PRIORITY: unset.data, ORDER: marks.data})
+    chunk = Chunk(header, np.asarray(mapped), mapped)
+    chunk.unseal(path)
     return chunk
 
 
 def create_file(
-    header: Header, path: Path, blobs: dict[str, bytes] | None = None
+    header: Header, path: Path, blobs: Mapping[str, Buffer]
 ) -> mapping.Mapping:
     """Make the file under another name first, so that it is never there in part."""
     temporary = path.with_suffix(".tmp")
@@ -153,7 +165,7 @@ def create_file(
         mapping.allocate(fd, header.nbytes)
         os.pwrite(fd, header.encode(), 0)
         for column in header.columns:
-            if blobs and column.field.name in blobs:
+            if column.field.name in blobs:
                 os.pwrite(fd, blobs[column.field.name], column.offset)
         mapped = mapping.Mapping(fd, header.nbytes)
         os.rename(temporary, path)
@@ -183,11 +195,6 @@ def load(path: Path) -> Chunk:
     chunk = Chunk(header, np.asarray(mapped), mapped)
     chunk.count = chunk.fill = _committed(chunk.order)
     return chunk
-
-
-def same_schema(chunk: Chunk, schema: Schema) -> bool:
-    """Whether steps of this schema may share a sequence with those of the chunk."""
-    return chunk.header.schema == schema
 
 
 def _committed(order: np.ndarray) -> int:

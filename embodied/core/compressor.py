@@ -11,7 +11,7 @@ import numpy as np
 from embodied.core import chunk as chunklib
 from embodied.core import layout, packed
 from embodied.core.chunk import Chunk
-from embodied.core.layout import RAW, ZLIB, Field
+from embodied.core.layout import RAW, ZLIB, Column, Header
 from embodied.core.store import ChunkStore
 
 log = logging.getLogger(__name__)
@@ -69,47 +69,41 @@ def compress(store: ChunkStore, chunk: Chunk) -> None:
         for field in chunk.header.schema
         if packed.worth_packing(field)
     }
-    before = sum(x.field.nbytes * chunk.size for x in chunk.header.columns)
-    after = before - sum(
-        x.nbytes * chunk.size - len(blobs[x.name])
-        for x in chunk.header.schema
-        if x.name in blobs
-    )
-    if blobs and after < 0.9 * before:
-        _exchange(store, chunk, blobs)
+    columns = [_resized(x, chunk.size, blobs) for x in chunk.header.columns]
+    header = layout.arrange(chunk.header, columns)
+    if header.nbytes < 0.9 * chunk.header.nbytes:
+        _exchange(store, chunk, header, blobs)
 
 
 def inflate(store: ChunkStore, chunk: Chunk) -> None:
     """Undo `compress`, for an update of a compressed column."""
-    _exchange(store, chunk, {})
+    columns = [_resized(x, chunk.size, {}) for x in chunk.header.columns]
+    _exchange(store, chunk, layout.arrange(chunk.header, columns), {})
 
 
-def _exchange(store: ChunkStore, chunk: Chunk, blobs: dict[str, bytes]) -> None:
+def _exchange(
+    store: ChunkStore, chunk: Chunk, header: Header, blobs: dict[str, bytes]
+) -> None:
     """Write the chunk anew and put the file in place of the old one.
 
     Readers and `update` wait meanwhile. The file of a deleted chunk does not come back.
     """
-    fields = layout.internal_fields() + chunk.header.schema
-    columns = [_sized(field, chunk.size, blobs) for field in fields]
-    old = chunk.header
-    header = layout.plan(
-        old.number, old.nonce, old.worker, old.start, old.size, columns
-    )
     path = store.path(chunk.number)
     with chunk.lock:
         if path is None or chunk.gone:
             return
-        current = {layout.ORDER: chunk.order, layout.PRIORITY: chunk.priority}
-        current |= chunk.columns
-        data = {
-            field.name: blobs.get(field.name) or current[field.name][:].tobytes()
-            for field in fields
-        }
+        blocks = {layout.ORDER: chunk.order, layout.PRIORITY: chunk.priority}
+        blocks[layout.RECORDS] = chunk.blocks[0]
+        data = dict(blobs)
+        for name in (x.field.name for x in header.columns):
+            if name not in blobs:
+                data[name] = (blocks | chunk.columns)[name][:].tobytes()
         mapped = chunklib.create_file(header, path, data)
         chunk.attach(header, np.asarray(mapped), mapped)
 
 
-def _sized(field: Field, size: int, blobs: dict[str, bytes]) -> tuple[Field, int, str]:
-    if field.name in blobs:
-        return field, len(blobs[field.name]), ZLIB
-    return field, field.nbytes * size, RAW
+def _resized(column: Column, size: int, blobs: dict[str, bytes]) -> Column:
+    name = column.field.name
+    if name in blobs:
+        return Column(column.field, 0, len(blobs[name]), ZLIB)
+    return Column(column.field, 0, column.field.nbytes * size, RAW)

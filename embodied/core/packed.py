@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from embodied.core.layout import Field
+from embodied.core.layout import Field, Records
 
 BLOCK = 32  # Steps compressed together: what a read decodes at least.
 LEVEL = 1  # The fastest; higher ones save little on images.
@@ -51,4 +51,4 @@ def worth_packing(field: Field) -> bool:
 
     Floats, and with them the latents that `update` rewrites, barely shrink.
     """
-    return field.dtype.kind in "uib" and field.nbytes >= 256
+    return field.dtype.kind in "uib" and field.nbytes >= Records.SMALL

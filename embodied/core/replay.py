@@ -10,19 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core import base, history, stepcheck, writeback
-from embodied.core.base import IS_FIRST, IS_LAST, STEPID, Batch, Metrics, Mode, Step
+from embodied.core import base, history, stepcheck, windows, writeback
+from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
 from embodied.core.buffers import BufferPool
-from embodied.core.chunk import Chunk
 from embodied.core.compressor import Compressor
 from embodied.core.index import Index
-from embodied.core.layout import Field, Schema
+from embodied.core.layout import Records, Schema
 from embodied.core.selectors import Selector, Uniform
 from embodied.core.store import ChunkStore
+from embodied.core.windows import STEPID_FIELD
 from embodied.core.writer import Placement, undo
 
 VERSION = 1
-STEPID_FIELD = Field(STEPID, np.dtype(np.int32), (3,))  # Chunk number, row, nonce.
 COUNTERS = ("inserts", "duplicates", "samples", "updates", "update_misses")
 
 
@@ -75,7 +74,7 @@ class Replay(base.Replay):
         self._store = ChunkStore(directory, chunksize, int(memory))
         disk = directory is not None
         self._compressor = Compressor(self._store) if compress and disk else None
-        self._schema = self._recover()
+        self._records = self._recover()
 
     def __len__(self) -> int:
         return len(self._index)
@@ -112,12 +111,10 @@ class Replay(base.Replay):
             self._wait(timeout)
             spots = self._index.draw(self._rng, batch, fresh=mode == "train")
             self._counts["samples"] += batch
-            schema = self._schema
-        assert schema is not None
-        out = self._pool.batch((*schema, STEPID_FIELD), (batch, self.length))
-        for index, (chunk, row) in enumerate(spots):
-            self._read({key: leaf[index] for key, leaf in out.items()}, chunk, row)
-        _mark_borders(out)
+            records = self._records
+        assert records is not None
+        out = self._pool.batch((*records.schema, STEPID_FIELD), (batch, self.length))
+        windows.read(out, spots, records, self._store.residency)
         return out
 
     def update(self, data: Batch) -> None:
@@ -126,12 +123,11 @@ class Replay(base.Replay):
         Leaves are [B, T, ...], and `priority` [B, T] is what a prioritized selector
         goes by.
         """
-        schema = self._schema
-        if schema is None:
+        if self._records is None:
             return
         stepid = np.asarray(data[STEPID])
         lead = stepid.shape[:-1]
-        values = stepcheck.update_values(data, schema, lead)
+        values = stepcheck.update_values(data, self._records.schema, lead)
         flat = stepid.reshape(-1, stepid.shape[-1])
         written, changed = writeback.write(
             self._store, self._index.chunks, flat, values
@@ -200,14 +196,14 @@ class Replay(base.Replay):
         with self._adding:
             if self._closed:
                 raise ReplayClosedError(f"{self.name} is closed")
-            schema = self._schema or stepcheck.infer_schema(batch)
-            values = stepcheck.ordered(batch, schema)
-            placements = self._place(workers, seqs, schema)
+            records = self._records or Records(stepcheck.infer_schema(batch))
+            blocks = stepcheck.to_blocks(batch, records)
+            placements = self._place(workers, seqs, records.schema)
             for x in placements:
-                x.chunk.write(x.row, values, x.index)
+                x.chunk.write(x.row, blocks, x.which)
                 self._store.residency.touch(x.chunk, 1)
             with self._ready:
-                self._schema = schema
+                self._records = records
                 self._counts["duplicates"] += len(workers) - len(placements)
                 self._counts["inserts"] += len(placements)
                 dropped = self._index.commit(placements)
@@ -251,22 +247,7 @@ class Replay(base.Replay):
         if self._closed:
             raise ReplayClosedError(f"{self.name} is closed")
 
-    def _read(self, out: Batch, chunk: Chunk | None, row: int) -> None:
-        """Copy the window that starts at a row, from as many chunks as it spans."""
-        at = 0
-        stepid = out.pop(STEPID)
-        while at < self.length:
-            assert chunk is not None
-            stop = min(row + self.length - at, chunk.size)
-            self._store.residency.touch(chunk, stop - row)
-            chunk.read(out, at, row, stop)
-            ids = stepid[at : at + stop - row]
-            ids[:, 0], ids[:, 2] = chunk.number, chunk.nonce
-            ids[:, 1] = np.arange(row, stop)
-            at += stop - row
-            chunk, row = chunk.next, 0
-
-    def _recover(self) -> Schema | None:
+    def _recover(self) -> Records | None:
         """Take up what is in the directory."""
         found = history.recover(self._store, self.length)
         for chunk in self._index.recover(found):
@@ -275,12 +256,4 @@ class Replay(base.Replay):
             for chunk in self._index.chunks.values():
                 if chunk.full and not chunk.packed:
                     self._compressor.submit(chunk)
-        return found.schema
-
-
-def _mark_borders(out: Batch) -> None:
-    """Sequences begin an episode, and an episode that another one follows has ended."""
-    if IS_FIRST in out:
-        out[IS_FIRST][:, 0] = True
-        if IS_LAST in out:
-            out[IS_LAST][:, :-1] |= out[IS_FIRST][:, 1:]
+        return Records(found.schema) if found.schema else None

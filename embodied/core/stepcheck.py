@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from embodied.core.base import LOG_PREFIX, STEPID
-from embodied.core.layout import PRIORITY, Schema, describe, make_schema
+from embodied.core.layout import PRIORITY, Records, Schema, describe, make_schema
 
 
 class StepError(ValueError):
@@ -41,18 +41,17 @@ def infer_schema(batch: Mapping[str, np.ndarray]) -> Schema:
     return make_schema({key: value[0] for key, value in batch.items()})
 
 
-def ordered(batch: Mapping[str, np.ndarray], schema: Schema) -> list[np.ndarray]:
-    """The values in the order of the schema; raises if they do not fit it."""
-    if len(batch) == len(schema):
-        values = [batch.get(field.name) for field in schema]
-        for field, value in zip(schema, values, strict=True):
-            if value is None or value.shape[1:] != field.shape:
-                break
-            if value.dtype != field.dtype and not _castable(value.dtype, field.dtype):
-                break
-        else:
-            return values  # type: ignore[return-value]
-    raise _mismatch(batch, schema)
+def to_blocks(batch: Mapping[str, np.ndarray], records: Records) -> list[np.ndarray]:
+    """The values in the form that chunks store: records, then large keys.
+
+    Raises if they do not fit the schema.
+    """
+    if not _fits(batch, records.schema):
+        raise _mismatch(batch, records.schema)
+    small = np.zeros((len(next(iter(batch.values()))), records.nbytes), np.uint8)
+    for field in records.small:
+        records.column(small, field)[:] = batch[field.name]
+    return [small, *(batch[field.name] for field in records.large)]
 
 
 def update_values(
@@ -87,6 +86,18 @@ def _as_array(value: Any) -> np.ndarray:
     if type(value) is int:
         return np.asarray(value, np.int32)
     return np.asarray(value)
+
+
+def _fits(batch: Mapping[str, np.ndarray], schema: Schema) -> bool:
+    if len(batch) != len(schema):
+        return False
+    for field in schema:
+        value = batch.get(field.name)
+        if value is None or value.shape[1:] != field.shape:
+            return False
+        if value.dtype != field.dtype and not _castable(value.dtype, field.dtype):
+            return False
+    return True
 
 
 def _castable(source: np.dtype, target: np.dtype) -> bool:

@@ -48,7 +48,7 @@ class ChunkStore:
         """A new chunk whose first step will be `start` of the worker's stream."""
         nonce = int(self._rng.integers(1, 1 << 31))
         number, self._next = self._next, self._next + 1
-        header = layout.plan_raw(number, nonce, worker, start, self.size, schema)
+        header = layout.plan(number, nonce, worker, start, self.size, schema)
         try:
             return chunklib.create(header, self.path(number))
         except OSError as error:

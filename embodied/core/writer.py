@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 from embodied.core.chunk import Chunk
 from embodied.core.layout import Schema
 from embodied.core.store import ChunkStore
 
 
-@dataclasses.dataclass
-class Placement:
+class Placement(NamedTuple):
     """A row that a step is about to be written to."""
 
     writer: Writer
     chunk: Chunk
     row: int
     seq: int  # Sequence number of the step.
-    index: int  # Which step of the batch.
+    which: int  # Which step of the batch.
     gap: bool  # Whether it does not continue the step before.
     previous: Chunk | None  # Where the writer was before.
 
@@ -41,7 +40,7 @@ class Writer:
         self.window: tuple[Chunk, int] | None = None  # Start of the next item.
 
     def place(
-        self, seq: int | None, index: int, store: ChunkStore, schema: Schema
+        self, seq: int | None, which: int, store: ChunkStore, schema: Schema
     ) -> Placement | None:
         """Reserve a row, or None if the step is there already."""
         if seq is None:
@@ -54,7 +53,7 @@ class Writer:
             chunk = store.create(self.worker, seq, schema)
         row = chunk.place()
         self.chunk, self.placed = chunk, seq
-        return Placement(self, chunk, row, seq, index, gap, previous)
+        return Placement(self, chunk, row, seq, which, gap, previous)
 
     def commit(self, placement: Placement, order: int) -> None:
         """The step is written: mark it as there and count it."""
