@@ -55,7 +55,8 @@ class Index:
                 dropped += self._drop_stale()
             if writer.run >= self._length:
                 places.append(self._new_item(writer, self.ring.tail + len(places)))
-        return dropped + self._extend(np.array(places, np.int64))
+        evicted = [self.ring.append(place) for place in places]
+        return dropped + self._evict([x for x in evicted if x is not None])
 
     def draw(
         self, rng: np.random.Generator, amount: int, fresh: bool
@@ -90,7 +91,8 @@ class Index:
             chunk.live = len(rows)
             if chunk.items is not None:
                 chunk.items[rows] = part
-        dropped = self._extend(found.places) + self._drop_stale()
+        evicted = self.ring.fill(found.places).tolist()
+        dropped = self._evict(evicted) + self._drop_stale()
         self.reprioritize([(x, 0, x.count) for x in self.chunks.values()])
         return dropped
 
@@ -109,9 +111,8 @@ class Index:
         if self._selector.prioritized:
             chunk.items = np.zeros(chunk.size, np.int64)
 
-    def _extend(self, places: np.ndarray) -> list[Chunk]:
-        """Append items and evict the oldest."""
-        evicted = self.ring.extend(places).tolist()
+    def _evict(self, evicted: list[int]) -> list[Chunk]:
+        """Account for the items that left the ring, and for those that entered it."""
         self._selector.change(self.ring.head, self.ring.tail)
         self.evictions += len(evicted)
         while self.queue and self.queue[0] < self.ring.head:

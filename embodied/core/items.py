@@ -26,32 +26,40 @@ class ItemRing:
     def __len__(self) -> int:
         return self.tail - self.head
 
-    def extend(self, places: np.ndarray) -> np.ndarray:
-        """Append items and return the places of those evicted to make room."""
-        excess = max(0, len(self) + len(places) - self.capacity)
-        old = min(excess, len(self))
-        evicted = self[np.arange(self.head, self.head + old)]
-        evicted = np.concatenate([evicted, places[: excess - old]])
-        self.head += excess
-        self.tail = max(self.tail, self.head)
-        kept = places[excess - old :]
-        self._grow(len(self) + len(kept))
-        slots = np.arange(self.tail, self.tail + len(kept)) % len(self._places)
-        self._places[slots] = kept
-        self.tail += len(kept)
+    def append(self, place: int) -> int | None:
+        """Append an item and return the place of the one evicted for it, if any."""
+        evicted = None
+        if self.tail - self.head == self.capacity:
+            evicted = int(self._places[self.head % len(self._places)])
+            self.head += 1
+        elif self.tail - self.head == len(self._places):
+            self._grow(2 * len(self._places))
+        self._places[self.tail % len(self._places)] = place
+        self.tail += 1
         return evicted
+
+    def fill(self, places: np.ndarray) -> np.ndarray:
+        """Append many items to an empty ring and return the places of those evicted."""
+        assert not len(self)
+        excess = max(0, len(places) - self.capacity)
+        self.head += excess
+        self.tail = self.head
+        self._grow(len(places) - excess)
+        self.tail += len(places) - excess
+        self._places[np.arange(self.head, self.tail) % len(self._places)] = places[
+            excess:
+        ]
+        return places[:excess]
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         return self._places[ids % len(self._places)]
 
     def _grow(self, needed: int) -> None:
-        if needed <= len(self._places):
-            return
-        ids = np.arange(self.head, self.tail)
-        places = self[ids]
-        size = min(self.capacity, max(needed, 2 * len(self._places)))
-        self._places = np.zeros(size, np.int64)
-        self._places[ids % size] = places
+        if needed > len(self._places):
+            ids = np.arange(self.head, self.tail)
+            places = self[ids]
+            self._places = np.zeros(min(self.capacity, needed), np.int64)
+            self._places[ids % len(self._places)] = places
 
 
 def pack(number: int, row: np.ndarray | int) -> np.ndarray | int:

@@ -82,6 +82,21 @@ class Records:
             self.offsets[field.name] = offset
             offset += field.nbytes
         self.nbytes = _align(offset, 8)
+        self.dtype = np.dtype(
+            {
+                "names": [x.name for x in self.small],
+                "formats": [(x.dtype, x.shape) for x in self.small],
+                "offsets": [self.offsets[x.name] for x in self.small],
+                "itemsize": self.nbytes,
+            }
+        )
+
+    def encode(self, batch: Mapping[str, np.ndarray], count: int) -> np.ndarray:
+        """Records [count, nbytes] of the small keys of a batch of steps."""
+        records = np.zeros(count, self.dtype)
+        for field in self.small:
+            records[field.name] = batch[field.name]
+        return records.view(np.uint8).reshape(count, self.nbytes)
 
     def column(self, records: np.ndarray, field: Field) -> np.ndarray:
         """The view of one key in records [..., nbytes]."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core import base, history, stepcheck, windows, writeback
+from embodied.core import base, history, stepcheck, writeback
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
 from embodied.core.buffers import BufferPool
 from embodied.core.compressor import Compressor
@@ -18,7 +18,7 @@ from embodied.core.index import Index
 from embodied.core.layout import Records, Schema
 from embodied.core.selectors import Selector, Uniform
 from embodied.core.store import ChunkStore
-from embodied.core.windows import STEPID_FIELD
+from embodied.core.windows import STEPID_FIELD, Copier
 from embodied.core.writer import Placement, undo
 
 VERSION = 1
@@ -72,6 +72,7 @@ class Replay(base.Replay):
         self._waited = 0.0
         self._pool = BufferPool()
         self._store = ChunkStore(directory, chunksize, int(memory))
+        self._copier = Copier(self._store.residency)
         disk = directory is not None
         self._compressor = Compressor(self._store) if compress and disk else None
         self._records = self._recover()
@@ -114,7 +115,7 @@ class Replay(base.Replay):
             records = self._records
         assert records is not None
         out = self._pool.batch((*records.schema, STEPID_FIELD), (batch, self.length))
-        windows.read(out, spots, records, self._store.residency)
+        self._copier.read(out, spots, records)
         return out
 
     def update(self, data: Batch) -> None:
@@ -188,6 +189,7 @@ class Replay(base.Replay):
             self._compressor.close()
         for chunk in list(self._index.chunks.values()):
             chunk.seal()
+        self._copier.close()
         self._store.close()
 
     def _add(

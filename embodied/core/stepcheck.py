@@ -48,9 +48,8 @@ def to_blocks(batch: Mapping[str, np.ndarray], records: Records) -> list[np.ndar
     """
     if not _fits(batch, records.schema):
         raise _mismatch(batch, records.schema)
-    small = np.zeros((len(next(iter(batch.values()))), records.nbytes), np.uint8)
-    for field in records.small:
-        records.column(small, field)[:] = batch[field.name]
+    count = len(next(iter(batch.values())))
+    small = records.encode(batch, count)
     return [small, *(batch[field.name] for field in records.large)]
 
 

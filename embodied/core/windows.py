@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from embodied.core.base import IS_FIRST, IS_LAST, STEPID
@@ -11,23 +15,72 @@ from embodied.core.store import Residency
 
 STEPID_FIELD = Field(STEPID, np.dtype(np.int32), (3,))  # Chunk number, row, nonce.
 Batch = dict[str, np.ndarray]
-Part = tuple[int, int, int, int]  # Chunk number, nonce, first row, number of rows.
+Todo = Iterator[tuple[int, tuple[Chunk, int]]]  # Sequence, and where it starts.
+# Sequence, time, first row, number of rows, chunk number, nonce.
+Part = tuple[int, int, int, int, int, int]
+# Smaller batches are not worth waking up another thread.
+WORTH_SHARING = 4 << 20
 
 
-def read(
-    out: Batch, spots: list[tuple[Chunk, int]], records: Records, residency: Residency
-) -> None:
-    """Fill `out`, leaves [B, T, ...], with the windows that start at the spots."""
-    lead = out[STEPID].shape[:2]
-    small = np.empty((*lead, records.nbytes), np.uint8)
-    blocks = [small, *(out[field.name] for field in records.large)]
-    parts: list[Part] = []
-    for index, (chunk, row) in enumerate(spots):
-        parts += _copy(blocks, index, chunk, row, residency)
-    for field in records.small:
-        out[field.name][:] = records.column(small, field)
-    out[STEPID][:] = _stepids(parts).reshape(*lead, 3)
-    mark_borders(out)
+class Copier:
+    """Copies windows with two threads: the caller and, if it is free, a helper.
+
+    One core cannot use the memory bandwidth of the machine, and numpy copies without
+    holding the interpreter lock. Both take the next window from one iterator, so that
+    nobody waits for a helper that is busy with other batches.
+    """
+
+    def __init__(self, residency: Residency):
+        self._residency = residency
+        helpers = (os.cpu_count() or 1) // 2
+        self._pool = ThreadPoolExecutor(helpers, "copier") if helpers else None
+
+    def read(
+        self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
+    ) -> None:
+        """Fill `out`, leaves [B, T, ...], with the windows that start at the spots."""
+        lead = out[STEPID].shape[:2]
+        small = np.empty((*lead, records.nbytes), np.uint8)
+        blocks = [small, *(out[field.name] for field in records.large)]
+        todo = enumerate(spots)
+        helper = None
+        if self._pool and sum(block.nbytes for block in blocks) >= WORTH_SHARING:
+            helper = self._pool.submit(self._copy_all, blocks, todo)
+        parts = self._copy_all(blocks, todo)
+        if helper and not helper.cancel():
+            parts += helper.result()
+        for field in records.small:
+            out[field.name][:] = records.column(small, field)
+        out[STEPID][:] = _stepids(sorted(parts)).reshape(*lead, 3)
+        mark_borders(out)
+
+    def close(self) -> None:
+        """End the helpers."""
+        if self._pool:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _copy_all(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
+        parts: list[Part] = []
+        for index, (chunk, row) in todo:
+            parts += self._copy(blocks, index, chunk, row)
+        return parts
+
+    def _copy(
+        self, blocks: list[np.ndarray], index: int, start: Chunk, row: int
+    ) -> list[Part]:
+        """Copy one window, from as many chunks as it spans."""
+        at, length, parts = 0, blocks[0].shape[1], []
+        chunk: Chunk | None = start
+        while at < length:
+            assert chunk is not None
+            count = min(length - at, chunk.size - row)
+            self._residency.touch(chunk, count)
+            chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
+            parts.append((index, at, row, count, chunk.number, chunk.nonce))
+            at += count
+            chunk, row = chunk.next, 0
+        return parts
 
 
 def mark_borders(out: Batch) -> None:
@@ -38,30 +91,9 @@ def mark_borders(out: Batch) -> None:
             out[IS_LAST][:, :-1] |= out[IS_FIRST][:, 1:]
 
 
-def _copy(
-    blocks: list[np.ndarray],
-    index: int,
-    start: Chunk,
-    row: int,
-    residency: Residency,
-) -> list[Part]:
-    """Copy one window, from as many chunks as it spans."""
-    at, length, parts = 0, blocks[0].shape[1], []
-    chunk: Chunk | None = start
-    while at < length:
-        assert chunk is not None
-        count = min(length - at, chunk.size - row)
-        residency.touch(chunk, count)
-        chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
-        parts.append((chunk.number, chunk.nonce, row, count))
-        at += count
-        chunk, row = chunk.next, 0
-    return parts
-
-
 def _stepids(parts: list[Part]) -> np.ndarray:
     """One id per step: chunk number, row and nonce."""
-    number, nonce, row, count = np.array(parts, np.int64).T
+    _, _, row, count, number, nonce = np.array(parts, np.int64).T
     ids = np.empty((count.sum(), 3), np.int32)
     ids[:, 0] = np.repeat(number, count)
     ids[:, 1] = np.arange(len(ids)) + np.repeat(row - np.cumsum(count) + count, count)
