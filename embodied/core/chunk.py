@@ -57,11 +57,13 @@ class Chunk:
         self.header, self.mapped = header, mapped
         self.order: np.ndarray = columns.pop(ORDER)
         self.priority: np.ndarray = columns.pop(PRIORITY)
-        self.blocks: list[Any] = [columns.pop(RECORDS), *columns.values()]
-        self.columns: dict[str, Any] = columns  # Every key, as a view of its block.
+        self.records: np.ndarray = columns.pop(RECORDS)
+        self._large = list(columns.values())
+        self._rows = [layout.as_rows(x) for x in (self.records, *self._large)]
+        self.columns: dict[str, Any] = columns  # Every key, small ones as views.
         records = layout.Records(header.schema)
         for field in records.small:
-            columns[field.name] = records.column(self.blocks[0], field)
+            columns[field.name] = records.column(self.records, field)
 
     @property
     def end(self) -> int:
@@ -92,9 +94,12 @@ class Chunk:
         return row
 
     def write(self, row: int, blocks: list[np.ndarray], index: int) -> None:
-        """Fill a row with row `index` of other blocks: records, then large keys."""
-        for block, other in zip(self.blocks, blocks, strict=True):
-            block[row] = other[index]
+        """Fill a row with row `index` of other blocks: records, then large keys.
+
+        These are arrays of whole rows as `as_rows` makes them.
+        """
+        for block, other in zip(self._rows, blocks, strict=True):
+            block[row : row + 1] = other[index : index + 1]
 
     def commit(self, row: int, order: int) -> None:
         """Mark a row as there."""
@@ -102,9 +107,10 @@ class Chunk:
         self.count = row + 1
 
     def read(self, blocks: list[np.ndarray], index: tuple, lo: int, hi: int) -> None:
-        """Copy rows to an index of other blocks: records, then large keys."""
+        """Copy rows to an index of other blocks: records as rows, then large keys."""
         with self.lock:
-            for block, other in zip(self.blocks, blocks, strict=True):
+            blocks[0][index] = self._rows[0][lo:hi]
+            for block, other in zip(self._large, blocks[1:], strict=True):
                 other[index] = block[lo:hi]
 
     def seal(self) -> None:

@@ -93,7 +93,7 @@ def _exchange(
         if path is None or chunk.gone:
             return
         blocks = {layout.ORDER: chunk.order, layout.PRIORITY: chunk.priority}
-        blocks[layout.RECORDS] = chunk.blocks[0]
+        blocks[layout.RECORDS] = chunk.records
         data = dict(blobs)
         for name in (x.field.name for x in header.columns):
             if name not in blobs:

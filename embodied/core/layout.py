@@ -105,6 +105,19 @@ class Records:
         return part.view(field.dtype).reshape(*records.shape[:-1], *field.shape)
 
 
+def as_rows(block: Any) -> Any:
+    """Rows [size] without structure instead of [size, ...].
+
+    Numpy gives up the interpreter lock to copy more than 500 elements, which costs far
+    more than the copy of a single step. A row is one element. Compressed blocks, which
+    are not written to, stay as they are.
+    """
+    if not isinstance(block, np.ndarray):
+        return block
+    size, nbytes = len(block), block.nbytes // max(1, len(block))
+    return np.ndarray((size,), f"V{nbytes}", np.ascontiguousarray(block))
+
+
 @dataclasses.dataclass(frozen=True)
 class Column:
     """Where a block of the file lies: a large key, or the record of all small ones."""

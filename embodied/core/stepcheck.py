@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from embodied.core.base import LOG_PREFIX, STEPID
-from embodied.core.layout import PRIORITY, Records, Schema, describe, make_schema
+from embodied.core.layout import (
+    PRIORITY,
+    Records,
+    Schema,
+    as_rows,
+    describe,
+    make_schema,
+)
 
 
 class StepError(ValueError):
@@ -50,7 +57,8 @@ def to_blocks(batch: Mapping[str, np.ndarray], records: Records) -> list[np.ndar
         raise _mismatch(batch, records.schema)
     count = len(next(iter(batch.values())))
     small = records.encode(batch, count)
-    return [small, *(batch[field.name] for field in records.large)]
+    large = [np.asarray(batch[x.name], x.dtype) for x in records.large]
+    return [as_rows(block) for block in (small, *large)]
 
 
 def update_values(

@@ -41,7 +41,8 @@ class Copier:
         """Fill `out`, leaves [B, T, ...], with the windows that start at the spots."""
         lead = out[STEPID].shape[:2]
         small = np.empty((*lead, records.nbytes), np.uint8)
-        blocks = [small, *(out[field.name] for field in records.large)]
+        small_rows = np.ndarray(lead, f"V{records.nbytes}", small)
+        blocks = [small_rows, *(out[field.name] for field in records.large)]
         todo = enumerate(spots)
         helper = None
         if self._pool and sum(block.nbytes for block in blocks) >= WORTH_SHARING:
