@@ -92,6 +92,7 @@ def _continue(writer: Writer, segment: list[Chunk], length: int) -> None:
         writer.end_segment()
     last = segment[-1]
     writer.last = writer.placed = last.end - 1
+    writer.order = last.last_order
     writer.chunk, writer.resumed = last, True
     writer.run = sum(chunk.count for chunk in segment)
     writer.window = None

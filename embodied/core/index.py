@@ -36,6 +36,11 @@ class Index:
     def __len__(self) -> int:
         return len(self.ring)
 
+    @property
+    def horizon(self) -> int:
+        """Steps up to this one are older than `capacity` steps."""
+        return self.order - self.ring.capacity
+
     def writer(self, worker: int) -> Writer:
         """The end of a worker's stream."""
         if worker not in self.writers:
@@ -131,10 +136,9 @@ class Index:
         They hold the beginning of a stream that never got long enough, or the end of
         one that went silent.
         """
-        horizon = self.order - self.ring.capacity
+        horizon = self.horizon
         for writer in self.writers.values():
-            chunk = writer.chunk if writer.placed == writer.last else None
-            if chunk is not None and chunk.last_order <= horizon:
+            if writer.silent(horizon):
                 writer.end_segment()
         return [
             self._drop(chunk)

@@ -222,11 +222,12 @@ class Replay(base.Replay):
     ) -> list[Placement]:
         """A row for each step that is not there yet."""
         placements: list[Placement] = []
+        horizon = self._index.horizon
         try:
             for index, worker in enumerate(workers):
                 seq = None if seqs is None else int(seqs[index])
                 writer = self._index.writer(int(worker))
-                placement = writer.place(seq, index, self._store, schema)
+                placement = writer.place(seq, index, self._store, schema, horizon)
                 if placement is not None:
                     placements.append(placement)
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,17 +24,19 @@ WORTH_SHARING = 4 << 20
 
 
 class Copier:
-    """Copies windows with two threads: the caller and, if it is free, a helper.
+    """Copies windows with two threads: the caller and a helper.
 
     One core cannot use the memory bandwidth of the machine, and numpy copies without
-    holding the interpreter lock. Both take the next window from one iterator, so that
-    nobody waits for a helper that is busy with other batches.
+    holding the interpreter lock. Both take the next window from one iterator. Callers
+    that copy at the same time are parallel enough and do without the helper.
     """
 
     def __init__(self, residency: Residency):
         self._residency = residency
-        helpers = (os.cpu_count() or 1) // 2
-        self._pool = ThreadPoolExecutor(helpers, "copier") if helpers else None
+        parallel = (os.cpu_count() or 1) > 1
+        self._pool = ThreadPoolExecutor(1, "copier") if parallel else None
+        self._lock = threading.Lock()
+        self._callers = 0
 
     def read(
         self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
@@ -43,13 +46,7 @@ class Copier:
         small = np.empty((*lead, records.nbytes), np.uint8)
         small_rows = np.ndarray(lead, f"V{records.nbytes}", small)
         blocks = [small_rows, *(out[field.name] for field in records.large)]
-        todo = enumerate(spots)
-        helper = None
-        if self._pool and sum(block.nbytes for block in blocks) >= WORTH_SHARING:
-            helper = self._pool.submit(self._copy_all, blocks, todo)
-        parts = self._copy_all(blocks, todo)
-        if helper and not helper.cancel():
-            parts += helper.result()
+        parts = self._share(blocks, enumerate(spots))
         for field in records.small:
             out[field.name][:] = records.column(small, field)
         out[STEPID][:] = _stepids(sorted(parts)).reshape(*lead, 3)
@@ -60,6 +57,24 @@ class Copier:
         if self._pool:
             self._pool.shutdown()
             self._pool = None
+
+    def _share(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
+        """Copy all windows, with the helper if that pays off."""
+        with self._lock:
+            self._callers += 1
+            alone = self._callers == 1
+        try:
+            helper = None
+            large = sum(block.nbytes for block in blocks) >= WORTH_SHARING
+            if self._pool and alone and large:
+                helper = self._pool.submit(self._copy_all, blocks, todo)
+            parts = self._copy_all(blocks, todo)
+            if helper and not helper.cancel():
+                parts += helper.result()
+            return parts
+        finally:
+            with self._lock:
+                self._callers -= 1
 
     def _copy_all(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
         parts: list[Part] = []

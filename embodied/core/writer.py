@@ -32,6 +32,7 @@ class Writer:
     def __init__(self, worker: int):
         self.worker = worker
         self.last: int | None = None  # Sequence number of the newest step.
+        self.order = 0  # When that was inserted, counted in steps of all workers.
         self.placed: int | None = None
         self.chunk: Chunk | None = None  # Where the next step goes, if it continues.
         self.resumed = False  # Nothing was added since the replay was opened.
@@ -40,14 +41,23 @@ class Writer:
         self.window: tuple[Chunk, int] | None = None  # Start of the next item.
 
     def place(
-        self, seq: int | None, which: int, store: ChunkStore, schema: Schema
+        self,
+        seq: int | None,
+        which: int,
+        store: ChunkStore,
+        schema: Schema,
+        horizon: int,
     ) -> Placement | None:
-        """Reserve a row, or None if the step is there already."""
+        """Reserve a row, or None if the step is there already.
+
+        A stream that was silent since `horizon` has no steps left to continue.
+        """
         if seq is None:
             seq = self._following()
         if self.placed is not None and seq <= self.placed:
             return None
         gap = self.chunk is None or self.placed is None or seq != self.placed + 1
+        gap |= self.silent(horizon)
         chunk = previous = self.chunk
         if gap or chunk is None or chunk.full:
             chunk = store.create(self.worker, seq, schema)
@@ -61,9 +71,13 @@ class Writer:
         if placement.row == 0:
             self._enter(placement)
         chunk.commit(placement.row, order)
-        self.last, self.resumed = placement.seq, False
+        self.last, self.order, self.resumed = placement.seq, order, False
         self.run += 1
         self.fresh += 1
+
+    def silent(self, horizon: int) -> bool:
+        """Whether the newest step is that old and none is being written."""
+        return self.order <= horizon and self.placed == self.last
 
     def next_window(self) -> tuple[Chunk, int]:
         """Take the start of the oldest window that was not taken yet."""
