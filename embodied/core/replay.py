@@ -203,7 +203,7 @@ class Replay(base.Replay):
             placements = self._place(workers, seqs, records.schema)
             for x in placements:
                 x.chunk.write(x.row, blocks, x.which)
-                self._store.residency.touch(x.chunk, 1)
+                self._store.residency.touch(x.chunk)
             with self._ready:
                 self._records = records
                 self._counts["duplicates"] += len(workers) - len(placements)

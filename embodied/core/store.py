@@ -130,12 +130,10 @@ class ChunkStore:
 class Residency:
     """Keeps mapped pages in this process below a limit, longest unused chunks first.
 
-    Counts the bytes that were touched, which is what makes pages resident. Released
-    pages stay in the page cache while there is room, so touching them again is cheap.
+    Counts whole chunks once anything in them is touched: how many pages around it the
+    kernel maps as well is its own affair. Released pages stay in the page cache while
+    there is room, so touching them again is cheap.
     """
-
-    # The kernel maps up to this much around a page that is read, for each column.
-    AROUND = 64 << 10
 
     def __init__(self, limit: int):
         self.limit = limit
@@ -143,18 +141,14 @@ class Residency:
         self._total = 0
         self._lock = threading.Lock()
 
-    def touch(self, chunk: Chunk, rows: int) -> None:
-        """Note that rows of a chunk are about to be read or written."""
+    def touch(self, chunk: Chunk) -> None:
+        """Note that a chunk is about to be read or written."""
         if not self.limit:
             return
-        header = chunk.header
-        nbytes = rows * sum(x.nbytes for x in header.columns) // header.size
-        nbytes += 2 * self.AROUND if rows > 1 else 0
         with self._lock:
-            before = self._touched.pop(chunk, 0)
-            after = min(before + nbytes, header.nbytes)
-            self._touched[chunk] = after
-            self._total += after - before
+            self._total -= self._touched.pop(chunk, 0)
+            self._touched[chunk] = chunk.header.nbytes
+            self._total += chunk.header.nbytes
             excess = self._pop_excess()
         for other in excess:
             if other.mapped is not None:

@@ -91,7 +91,7 @@ class Copier:
         while at < length:
             assert chunk is not None
             count = min(length - at, chunk.size - row)
-            self._residency.touch(chunk, count)
+            self._residency.touch(chunk)
             chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
             parts.append((index, at, row, count, chunk.number, chunk.nonce))
             at += count

@@ -39,7 +39,7 @@ def write(
         lo, hi = int(row[begin]), int(row[end - 1]) + 1
         if lo < 0 or hi > chunk.count:
             continue
-        store.residency.touch(chunk, hi - lo)
+        store.residency.touch(chunk)
         _write(store, chunk, slice(lo, hi), values, slice(begin, end))
         written += hi - lo
         if PRIORITY in values:
