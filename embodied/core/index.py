@@ -73,8 +73,11 @@ class Index:
             item = self.queue.popleft()
             if item >= head:
                 ids.append(item)
-        rest = self._selector.sample(rng, head, tail, amount - len(ids))
-        places = self.ring[np.concatenate([np.array(ids, np.int64), rest])]
+        chosen = np.array(ids, np.int64)
+        if len(ids) < amount:
+            rest = self._selector.sample(rng, head, tail, amount - len(ids))
+            chosen = np.concatenate([chosen, rest])
+        places = self.ring[chosen]
         spots = [itemlib.unpack(place) for place in places.tolist()]
         return [(self.chunks[number], row) for number, row in spots]
 

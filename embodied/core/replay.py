@@ -108,6 +108,8 @@ class Replay(base.Replay):
         The first step of each has `is_first` set, and `is_last` is set where the next
         step has `is_first`. Fresh sequences of the online queue go to `train` only.
         """
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
         with self._ready:
             self._wait(timeout)
             spots = self._index.draw(self._rng, batch, fresh=mode == "train")

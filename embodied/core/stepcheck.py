@@ -78,6 +78,8 @@ def update_values(
             raise StepError(f"cannot update {key}, stored are {describe(schema)}")
         if value.shape != (*lead, *shape):
             raise StepError(f"{key} is {value.shape}, expected {(*lead, *shape)}")
+        if name == PRIORITY and not (np.isfinite(value) & (value >= 0)).all():
+            raise StepError("priorities must be finite and not negative")
         out[name] = value.reshape(-1, *shape)
     return out
 
