@@ -45,6 +45,7 @@ class Chunk:
         self.prev: Chunk | None = None
         self.items: np.ndarray | None = None  # Item id by row, with priorities only.
         self.gone = False  # Deleted.
+        self.rewritten = False  # A key that could be compressed was updated.
         self.pending = True  # Windows that start here may still be completed.
         self._fd: int | None = None
         self.attach(header, buffer, mapped)

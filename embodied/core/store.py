@@ -61,14 +61,12 @@ class ChunkStore:
     def delete(self, chunk: Chunk) -> None:
         """Forget a chunk. Who still reads it may go on."""
         chunk.seal()
-        self.residency.forget(chunk)
-        if chunk.next is not None:
-            chunk.next.prev = None
         with chunk.lock:
             chunk.gone = True
             path = self.path(chunk.number)
             if path is not None:
                 path.unlink(missing_ok=True)
+        self.residency.forget(chunk)
 
     def load(self) -> list[Chunk]:
         """All whole chunks of the directory, by number. Others are reported."""
@@ -146,6 +144,8 @@ class Residency:
         if not self.limit:
             return
         with self._lock:
+            if chunk.gone:
+                return
             self._total -= self._touched.pop(chunk, 0)
             self._touched[chunk] = chunk.header.nbytes
             self._total += chunk.header.nbytes
