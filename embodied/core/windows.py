@@ -91,8 +91,8 @@ class Copier:
         while at < length:
             assert chunk is not None
             count = min(length - at, chunk.size - row)
-            self._residency.touch(chunk)
             chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
+            self._residency.touch(chunk)
             parts.append((index, at, row, count, chunk.number, chunk.nonce))
             at += count
             chunk, row = chunk.next, 0
