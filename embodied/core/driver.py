@@ -38,11 +38,11 @@ class Driver:
         try:
             for make_env in make_envs:
                 self._envs.append(start(make_env))
-            self.obs_space = self._envs[0].obs_space
-            self.act_space = self._envs[0].act_space
+            spaces = [(env.obs_space, env.act_space) for env in self._envs]
         except BaseException:
             self.close()
             raise
+        self.obs_space, self.act_space = spaces[0]
         self._timeout = timeout
         self._callbacks: list[OnStep] = []
         self.reset()

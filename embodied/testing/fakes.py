@@ -46,7 +46,7 @@ class NumpyAgent(base.Agent):
 
     @property
     def ext_space(self) -> base.Spaces:
-        return {self.LATENT: elements.Space(np.int32)}
+        return {self.LATENT: elements.Space(np.int32, (), 0, 2**30)}
 
     def init_policy(self, batch_size: int) -> np.ndarray:
         return np.zeros(batch_size, np.int32)
