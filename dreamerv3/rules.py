@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
+import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
@@ -175,8 +175,10 @@ def _check_paths(values: Flat) -> list[Problem]:
     problems = []
     logdir = pathlib.Path(values["logdir"]).expanduser().absolute()
     parent = next(p for p in (logdir, *logdir.parents) if p.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        rule = f"cannot write to {parent}"
+    try:
+        tempfile.TemporaryDirectory(dir=parent).cleanup()
+    except OSError as error:
+        rule = f"cannot write to {parent} ({error.strerror})"
         remedy = "choose another --logdir or change its permissions"
         problems.append(Problem("logdir", values["logdir"], rule, remedy))
     source = values["run.from_checkpoint"]

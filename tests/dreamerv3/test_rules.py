@@ -1,7 +1,5 @@
 """Settings that make no sense are refused, all at once, before anything starts."""
 
-import os
-
 import pytest
 
 from dreamerv3 import config, rules
@@ -68,7 +66,9 @@ def test_problems_come_together():
     assert "did you mean train?" in problems[-1].remedy
 
 
-def test_an_unwritable_log_directory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may do anything.
-    (problem,) = check(logdir=str(tmp_path / "deep" / "down"))
-    assert problem.rule == f"cannot write to {tmp_path}"
+def test_a_log_directory_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    (problem,) = check(logdir=str(tmp_path / "file" / "deep"))
+    assert problem.rule == f"cannot write to {tmp_path / 'file'} (Not a directory)"
+    assert check(logdir=str(tmp_path / "new" / "deep")) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
