@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial as bind
@@ -21,6 +22,7 @@ from dreamerv3 import flags, logdir, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from embodied.core import base, wrappers
 from embodied.core.checkpoint import CheckpointError
+from embodied.envs.registry import TaskError
 
 SCRIPTS = {
     "train": "Train in one process.",
@@ -38,8 +40,15 @@ def cli() -> None:
     except ConfigError as error:
         print(flags.problems_text(error.problems), file=sys.stderr)
         sys.exit(2)
+    except TaskError as error:
+        problem = Problem("task", error.task, error.rule, error.remedy)
+        print(flags.problems_text([problem]), file=sys.stderr)
+        sys.exit(2)
     except CheckpointError as error:
         print(f"dreamerv3: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # The reader went away, as in `dreamerv3 --help | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from embodied.core import base
+from embodied.envs.registry import TaskError
 
 OBS, ACTION = "obs", "action"  # Keys of spaces that are not dictionaries.
 
@@ -21,7 +22,11 @@ class Gymnasium(base.Env):
     """
 
     def __init__(self, name: str, seed: int = 0, **options: Any):
-        self._env = gymnasium.make(name, **options)
+        try:
+            self._env = gymnasium.make(name, **options)
+        except gymnasium.error.Error as error:
+            remedy = "gymnasium.pprint_registry() lists the ids that are installed"
+            raise TaskError(f"gymnasium_{name}", str(error), remedy) from None
         self._seed: int | None = seed  # Used by the first reset only.
         self._done = True
         self._obs_key = OBS

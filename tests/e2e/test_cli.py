@@ -61,6 +61,19 @@ def test_an_unknown_task():
     assert "did you mean bounce_32?" in refused("--task", "bonce_32")
 
 
+def test_an_unknown_gymnasium_environment(tmp_path):
+    message = refused("--task", "gymnasium_CardPole-v1", "--logdir", tmp_path)
+    assert "CardPole" in message
+    assert "CartPole" in message
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = " ".join([*DREAMER, "--help", "|", "head", "-1"])
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert result.stdout.startswith("Usage")
+    assert result.stderr == ""
+
+
 def test_a_log_directory_that_cannot_be_written():
     assert "cannot write to" in refused("--logdir", "/proc/nowhere/x")
 
