@@ -11,9 +11,10 @@ import numpy as np
 
 from embodied.core import base
 
-CELLS = 8  # The board is CELLS x CELLS; the paddle moves in the bottom row.
-TOP, BOTTOM = 2, CELLS - 1  # First and last row of the ball; above is the ceiling.
-PADDLE = 2  # Cells.
+CELLS = 8  # The board is CELLS x CELLS; ceiling in the top row, paddle in the last.
+WIDTH = 2  # Cells of the ball in both directions, and of the paddle.
+RIGHT = CELLS - WIDTH  # Last column of ball and paddle, by their left cell.
+TOP, BOTTOM = 1, CELLS - 1 - WIDTH  # First and last row of the ball, by its upper cell.
 
 CEILING_COLOR = (60, 60, 70)
 PADDLE_COLOR = (90, 180, 255)
@@ -23,13 +24,13 @@ CAUGHT_COLOR = (90, 255, 120)
 
 @dataclasses.dataclass
 class State:
-    """Everything that changes; positions are cells."""
+    """Everything that changes; positions are those of the upper left cell."""
 
     x: int  # Of the ball.
     y: int
     dx: int  # Direction of the ball, -1 or 1.
     dy: int
-    paddle: int  # Its left cell.
+    paddle: int
     count: int = 0  # Steps of the episode so far.
     caught: bool = False  # Whether the ball is on the paddle now.
 
@@ -40,8 +41,8 @@ class Bounce(base.Env):
     The ball moves one cell diagonally each step, so that its direction cannot be seen
     in one image and the agent needs memory. Actions are left, stay and right. The ball
     bounces whether it is caught or not, so that everything but the agent's own choice
-    can be predicted, and perfect play catches it each time. Task `32` or `64` is the
-    image size.
+    can be predicted, and perfect play catches it each time; a catch needs the paddle
+    exactly under the ball. Task `32` or `64` is the image size.
     """
 
     TASKS = ("32", "64")
@@ -88,11 +89,10 @@ class Bounce(base.Env):
             return self._obs(is_first=True)
         state = self._state
         state.paddle += self.MOVES[int(action["action"])]
-        state.paddle = min(max(state.paddle, 0), CELLS - PADDLE)
-        state.x, state.dx = _bounce(state.x + state.dx, state.dx, 0, CELLS - 1)
+        state.paddle = min(max(state.paddle, 0), RIGHT)
+        state.x, state.dx = _bounce(state.x + state.dx, state.dx, 0, RIGHT)
         state.y, state.dy = _bounce(state.y + state.dy, state.dy, TOP, BOTTOM)
-        over = state.paddle <= state.x < state.paddle + PADDLE
-        state.caught = over and state.y == BOTTOM
+        state.caught = state.y == BOTTOM and state.x == state.paddle
         state.count += 1
         self._done = state.count >= self._length
         return self._obs()
@@ -101,18 +101,19 @@ class Bounce(base.Env):
         state = self._state
         board = np.zeros((CELLS, CELLS, 3), np.uint8)
         board[:TOP] = CEILING_COLOR
-        board[BOTTOM, state.paddle : state.paddle + PADDLE] = PADDLE_COLOR
-        board[state.y, state.x] = CAUGHT_COLOR if state.caught else BALL_COLOR
+        board[-1, state.paddle : state.paddle + WIDTH] = PADDLE_COLOR
+        ball = board[state.y : state.y + WIDTH, state.x : state.x + WIDTH]
+        ball[:] = CAUGHT_COLOR if state.caught else BALL_COLOR
         return board.repeat(self._scale, 0).repeat(self._scale, 1)
 
     def _start(self) -> State:
         """A random ball that is high enough for the paddle to get under it in time."""
         return State(
-            x=int(self._rng.integers(0, CELLS)),
-            y=int(self._rng.integers(TOP, TOP + 3)),
+            x=int(self._rng.integers(0, RIGHT + 1)),
+            y=int(self._rng.integers(TOP, TOP + 2)),
             dx=int(self._rng.choice((-1, 1))),
             dy=int(self._rng.choice((-1, 1))),
-            paddle=(CELLS - PADDLE) // 2,
+            paddle=RIGHT // 2,
         )
 
     def _obs(self, is_first: bool = False) -> dict[str, Any]:

@@ -3,22 +3,21 @@
 import numpy as np
 import pytest
 
-from embodied.envs.bounce import BOTTOM, CELLS, PADDLE, Bounce, _bounce
+from embodied.envs.bounce import BOTTOM, RIGHT, TOP, Bounce, _bounce
 
 
 def landing(state):
     """Where the ball will be when it next touches the floor."""
     x, dx, y, dy = state.x, state.dx, state.y, state.dy
     while True:
-        x, dx = _bounce(x + dx, dx, 0, CELLS - 1)
-        y, dy = _bounce(y + dy, dy, 2, BOTTOM)
+        x, dx = _bounce(x + dx, dx, 0, RIGHT)
+        y, dy = _bounce(y + dy, dy, TOP, BOTTOM)
         if y == BOTTOM:
             return x
 
 
 def perfect(env):
-    target = np.clip(landing(env._state), 0, CELLS - PADDLE)
-    return 1 + int(np.sign(target - env._state.paddle))
+    return 1 + int(np.sign(landing(env._state) - env._state.paddle))
 
 
 def play(env, policy, episodes):
