@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import elements
+import numpy as np
 
 from embodied.core import base
 
@@ -27,6 +28,7 @@ class Learner:
         self._stream = agent.stream(make_stream(replay, "train"))
         self._carry = agent.init_train(args.batch_size)
         self._report = Reporter(agent, replay, make_stream, args)
+        self._running: tuple[base.Batch, base.Metrics] | None = None
         self._metrics = elements.Agg()
         self._fps = elements.FPS()
         self.updates = 0
@@ -36,12 +38,15 @@ class Learner:
         return len(self._replay) >= self._args.batch_size
 
     def update(self) -> None:
-        """Train on one batch and write refreshed latents back."""
+        """Train on one batch.
+
+        Results may still be under way when `train` returns, so those of the update
+        before are taken while this one runs.
+        """
         batch = next(self._stream)
         self._carry, outs, metrics = self._agent.train(self._carry, batch)
-        if "replay" in outs:
-            self._replay.update(outs["replay"])
-        self._metrics.add(metrics)
+        self._settle()
+        self._running = outs, metrics
         self._fps.step(self._args.batch_size * self._args.batch_length)
         self.updates += 1
 
@@ -49,16 +54,27 @@ class Learner:
         """Metrics and videos on replayed data without learning from it."""
         return self._report()
 
-    def flush(self, logger: elements.Logger) -> None:
-        """Hand the metrics since the last call to the logger."""
-        logger.add(self._metrics.result(), prefix="train")
-        logger.add({"train": self._fps.result()}, prefix="fps")
+    def stats(self) -> base.Metrics:
+        """Metrics since the last call."""
+        self._settle()
+        metrics = {f"train/{k}": v for k, v in self._metrics.result().items()}
+        return {**metrics, "fps/train": self._fps.result()}
 
     def save(self) -> dict[str, int]:
         return {"updates": self.updates}
 
     def load(self, data: dict[str, int]) -> None:
         self.updates = data["updates"]
+
+    def _settle(self) -> None:
+        """Write refreshed latents back and count the metrics of the last update."""
+        if self._running is None:
+            return
+        outs, metrics = self._running
+        self._running = None
+        if "replay" in outs:
+            self._replay.update(outs["replay"])
+        self._metrics.add({key: np.asarray(value) for key, value in metrics.items()})
 
 
 class Reporter:

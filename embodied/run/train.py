@@ -130,6 +130,6 @@ class Trainer:
 
     def _log(self) -> None:
         self._collector.flush(self._logger)
-        self._learner.flush(self._logger)
+        self._logger.add(self._learner.stats())
         self._logger.add(self._replay.stats(), prefix="replay")
         self._logger.write()
