@@ -5,3 +5,7 @@ from embodied.core.base import Env as Env
 from embodied.core.base import Replay as Replay
 from embodied.core.base import Space as Space
 from embodied.core.base import Stream as Stream
+from embodied.core.checkpoint import Checkpoint as Checkpoint
+from embodied.core.driver import Driver as Driver
+from embodied.core.episodes import EpisodeTracker as EpisodeTracker
+from embodied.core.random_agent import RandomAgent as RandomAgent

@@ -150,7 +150,7 @@ class Replay(abc.ABC):
 
     @abc.abstractmethod
     def add(self, step: Step, worker: int = 0) -> None:
-        """Append a step to the stream of a worker; when it returns, the step is safe."""
+        """Append a step to the stream of a worker; once it returns, it is safe."""
 
     def add_batch(self, steps: Batch, workers: Sequence[int]) -> None:
         """Append one step per worker; leaves of `steps` are [len(workers), ...]."""

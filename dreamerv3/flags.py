@@ -1,0 +1,118 @@
+"""The command line: flags into settings, and the text of --help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from dreamerv3 import config
+from dreamerv3.config import Blocks, Problem
+
+USAGE = """\
+Usage: dreamerv3 [--configs NAME…] [--KEY VALUE…]
+
+Trains a DreamerV3 agent. Run the same command again to go on where it stopped.
+
+  dreamerv3 --configs demo
+  dreamerv3 --task bounce_64 --configs size1m --logdir logdir/first
+  dreamerv3 --logdir logdir/first --run.train_ratio 64
+  dreamerv3 --'.*\\.units' 128          (a pattern changes every key it matches)
+"""
+
+
+class Flags(NamedTuple):
+    """What was typed."""
+
+    help: bool
+    list_scripts: bool  # --script without a value.
+    configs: list[str]  # Blocks to layer, in order.
+    values: dict[str, list[str]]  # Key or pattern to its words.
+
+
+def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
+    """Split words into flags: `--key value`, `--key=value` or `--key a b`."""
+    values: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for word in argv:
+        if word in ("--help", "-h"):
+            current = values.setdefault("help", [])
+        elif word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            current = values[name] = [value] if equals else []
+        elif current is None:
+            remedy = f"write --KEY {word}, or --configs {word} for a block"
+            problems.append(Problem(word, "", "is not a flag", remedy))
+        else:
+            current.append(word)
+    wants_help = values.pop("help", None) is not None
+    configs = [name for word in values.pop("configs", []) for name in word.split(",")]
+    list_scripts = values.get("script") == []
+    return Flags(wants_help, list_scripts, configs, values)
+
+
+def layer(
+    blocks: Blocks, flags: Flags, saved: Mapping, problems: list[Problem]
+) -> dict:
+    """Settings from defaults, a saved run, blocks and flags, in this order."""
+    values = config.layer(blocks.defaults, saved, problems)
+    for name in flags.configs:
+        if name in blocks.presets:
+            values = config.layer(values, blocks.presets[name], problems)
+            continue
+        near = config.nearest(name, blocks.presets)
+        remedy = f"did you mean {' or '.join(near)}? " if near else ""
+        remedy += f"blocks: {', '.join(blocks.presets)}"
+        problems.append(Problem("configs", name, "there is no such block", remedy))
+    changes = {}
+    for name, words in flags.values.items():
+        if not words and isinstance(values.get(name), bool):
+            changes[name] = ["True"]
+        elif not words and not isinstance(values.get(name), tuple) and name in values:
+            rule = f"needs a value, {config.type_name(values[name])}"
+            remedy = f"for example --{name} {config.show(values[name])}"
+            problems.append(Problem(name, "", rule, remedy))
+        else:
+            changes[name] = words
+    return config.layer(values, changes, problems)
+
+
+def help_text(blocks: Blocks, scripts: Mapping[str, str]) -> str:
+    """Usage, blocks, scripts and all keys with type, default and meaning."""
+    lines = [USAGE, "Blocks (--configs):", _wrap(blocks.presets), ""]
+    lines += ["Scripts (--script):", *_table(scripts), ""]
+    lines += ["Keys, with type, default and meaning:"]
+    group = ""
+    for key, value in blocks.defaults.items():
+        top = key.partition(".")[0] if "." in key else ""
+        if top != group:
+            lines.append("")
+            group = top
+        kind = config.type_name(value).split(" ", 1)[1]
+        default = config.show(value)
+        lines.append(f"  --{key}  ({kind}, {default})\n      {blocks.help[key]}")
+    return "\n".join(lines)
+
+
+def scripts_text(scripts: Mapping[str, str]) -> str:
+    """What can be run, for `--script` without a value."""
+    return "\n".join(["Scripts, for --script NAME:", *_table(scripts)])
+
+
+def problems_text(problems: Sequence[Problem]) -> str:
+    """All problems, each with key, value, rule and remedy."""
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = [f"dreamerv3: {count}, nothing was started."]
+    for problem in problems:
+        value = f" = {problem.value}" if problem.value != "" else ""
+        lines += ["", f"  {problem.key}{value}"]
+        lines += [f"    rule:   {problem.rule}", f"    remedy: {problem.remedy}"]
+    return "\n".join(lines)
+
+
+def _table(rows: Mapping[str, str]) -> list[str]:
+    width = max(map(len, rows))
+    return [f"  {name.ljust(width)}  {text}" for name, text in rows.items()]
+
+
+def _wrap(names: Mapping[str, object]) -> str:
+    return "  " + ", ".join(names)

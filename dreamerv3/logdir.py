@@ -1,0 +1,83 @@
+"""The log directory: its name, the settings saved in it, and whether they still fit."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from typing import Any
+
+import elements
+import ruamel.yaml
+
+from dreamerv3 import config
+from dreamerv3.config import Flat, Problem, show
+
+FILE = "config.yaml"
+
+# What the stored steps and the trained parameters depend on.
+FIXED = re.compile(r"task|seed|method|random_agent|replay_context|env\..*|agent\..*")
+# Exceptions: they change what is computed or shown, not what is stored.
+FREE = re.compile(
+    r"agent\.(eval_mode|finite_check|report_gradnorms|imag_starts|dyn\.rssm\.unroll)"
+)
+PLACEHOLDERS = ("timestamp", "task", "method", "seed")
+
+
+def expand(values: Flat, problems: list[Problem]) -> str:
+    """The log directory with its placeholders filled in."""
+    known = {name: values.get(name) for name in PLACEHOLDERS}
+    known["timestamp"] = elements.timestamp()
+    try:
+        return str(pathlib.Path(values["logdir"].format(**known)).expanduser())
+    except (KeyError, IndexError, ValueError):
+        rule = "has an unknown placeholder"
+        names = ", ".join("{" + name + "}" for name in PLACEHOLDERS)
+        remedy = f"known are {names}"
+        problems.append(Problem("logdir", values["logdir"], rule, remedy))
+        return values["logdir"]
+
+
+def load(logdir: str | os.PathLike) -> Flat:
+    """The settings of the run that lives there, or nothing."""
+    path = pathlib.Path(logdir) / FILE
+    if not path.exists():
+        return {}
+    return config.flatten(ruamel.yaml.YAML(typ="safe").load(path.read_text()))
+
+
+def save(values: Flat) -> None:
+    """Keep the settings with the run."""
+    directory = pathlib.Path(values["logdir"])
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"{FILE}.tmp"
+    with temporary.open("w") as file:
+        yaml = ruamel.yaml.YAML()
+        yaml.default_flow_style = False
+        yaml.dump(config.nest({k: _plain(v) for k, v in values.items()}), file)
+    temporary.rename(directory / FILE)
+
+
+def differences(saved: Flat, values: Flat) -> dict[str, tuple[Any, Any]]:
+    """Keys whose value changed since the last run, with both values."""
+    keys = [key for key in values if key in saved and key != "logdir"]
+    return {k: (saved[k], values[k]) for k in keys if saved[k] != values[k]}
+
+
+def check(saved: Flat, values: Flat) -> list[Problem]:
+    """A problem per changed key on which stored steps or parameters depend."""
+    return [
+        Problem(
+            key,
+            show(new),
+            f"this log directory was made with {show(old)}",
+            f"leave {key} as it was to go on with that run, or choose another --logdir "
+            "for a new one (run.from_checkpoint can take over its parameters)",
+        )
+        for key, (old, new) in differences(saved, values).items()
+        if FIXED.fullmatch(key) and not FREE.fullmatch(key)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

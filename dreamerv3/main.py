@@ -1,0 +1,224 @@
+"""The command: parse, check, dispatch; and the factories that take the config."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial as bind
+from typing import Any
+
+import elements
+import numpy as np
+
+import embodied
+import embodied.envs
+import embodied.metrics
+import embodied.replay
+import embodied.run
+import embodied.streams
+from dreamerv3 import config as settings
+from dreamerv3 import flags, logdir, plan, rules
+from dreamerv3.config import ConfigError, Problem
+from embodied.core import base, wrappers
+from embodied.core.checkpoint import CheckpointError
+from embodied.envs.registry import TaskError
+
+SCRIPTS = {
+    "train": "Train in one process.",
+    "train_eval": "Train in one process, with regular evaluation episodes.",
+    "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
+}
+
+BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
+
+
+def cli() -> None:
+    """The console command: a user's mistake is a message and a non-zero exit."""
+    try:
+        main(sys.argv[1:])
+    except ConfigError as error:
+        print(flags.problems_text(error.problems), file=sys.stderr)
+        sys.exit(2)
+    except TaskError as error:
+        problem = Problem("task", error.task, error.rule, error.remedy)
+        print(flags.problems_text([problem]), file=sys.stderr)
+        sys.exit(2)
+    except CheckpointError as error:
+        print(f"dreamerv3: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # The reader went away, as in `dreamerv3 --help | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run what the flags say."""
+    blocks = settings.read_blocks()
+    problems: list[Problem] = []
+    typed = flags.parse(sys.argv[1:] if argv is None else argv, problems)
+    if typed.help:
+        print(flags.help_text(blocks, SCRIPTS))
+        return
+    if typed.list_scripts:
+        print(flags.scripts_text(SCRIPTS))
+        return
+    values, saved = resolve(blocks, typed, problems)
+    for key, (old, new) in logdir.differences(saved, values).items():
+        elements.print(f"Changed since the last run: {key} from {old} to {new}.")
+    logdir.save(values)
+    dispatch(settings.to_config(values))
+
+
+def resolve(
+    blocks: settings.Blocks, typed: flags.Flags, problems: list[Problem]
+) -> tuple[settings.Flat, settings.Flat]:
+    """Checked settings and, if the log directory has a run, those it was saved with."""
+    values = flags.layer(blocks, typed, {}, list(problems))
+    directory = logdir.expand(values, problems)
+    saved = logdir.load(directory)
+    values = flags.layer(blocks, typed, saved, problems)
+    values["logdir"] = directory
+    problems += rules.check(values, SCRIPTS)
+    problems += logdir.check(saved, values)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return values, saved
+
+
+def dispatch(config: elements.Config) -> None:
+    """Say what will be done and do it."""
+    env = make_env(config, 0)
+    spaces = env.obs_space, env.act_space
+    env.close()
+    elements.print(describe(config, *spaces), flush=True)
+    agent = bind(make_agent, config, *spaces)
+    replay = bind(make_replay, config, "replay")
+    replay_eval = bind(make_replay, config, "replay_eval", "eval")
+    env_train = bind(make_env, config)
+    env_eval = bind(make_env, config, mode="eval")
+    stream, logger = bind(make_stream, config), bind(make_logger, config)
+    args = make_args(config)
+    match config.script:
+        case "train":
+            embodied.run.train(agent, replay, env_train, stream, logger, args)
+        case "train_eval":
+            embodied.run.train_eval(
+                agent, replay, replay_eval, env_train, env_eval, stream, logger, args
+            )
+        case "eval_only":
+            embodied.run.eval_only(agent, env_eval, logger, args)
+        case _:
+            raise AssertionError(config.script)
+
+
+def describe(
+    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
+) -> str:
+    """What the run will do, in plain words."""
+    if config.random_agent:
+        return plan.describe(config, obs_space, act_space, {}, {})
+    raise NotImplementedError
+
+
+def make_args(config: elements.Config) -> elements.Config:
+    """What run loops need: the `run` block and the sizes of batches."""
+    names = ("logdir", *BATCH_KEYS)
+    return elements.Config(**config.run, **{name: config[name] for name in names})
+
+
+def make_agent(
+    config: elements.Config,
+    obs_space: base.Spaces | None = None,
+    act_space: base.Spaces | None = None,
+) -> base.Agent:
+    """The agent; without spaces an environment is made to ask for them."""
+    if obs_space is None or act_space is None:
+        env = make_env(config, 0)
+        obs_space, act_space = env.obs_space, env.act_space
+        env.close()
+    if config.random_agent:
+        return embodied.RandomAgent(obs_space, act_space, config.seed)
+    from dreamerv3.agent import Agent  # Imports JAX, which env machines lack.
+
+    return Agent(obs_space, act_space, make_agent_config(config))
+
+
+def make_agent_config(config: elements.Config) -> elements.Config:
+    """What the agent needs: its own block, that of JAX, and the sizes of batches."""
+    names = ("logdir", "seed", "jax", *BATCH_KEYS)
+    return elements.Config(**config.agent, **{name: config[name] for name in names})
+
+
+def make_replay(
+    config: elements.Config, folder: str, mode: base.Mode = "train"
+) -> base.Replay:
+    """The replay under the log directory; that of evaluation is a tenth as large."""
+    size = config.replay.size if mode == "train" else config.replay.size // 10
+    length = config.replay_context + config.consec_train * config.batch_length
+    return embodied.replay.Replay(
+        length,
+        capacity=max(size, length),
+        directory=f"{config.logdir}/{folder}",
+        chunksize=config.replay.chunksize,
+        online=config.replay.online and mode == "train",
+        seed=config.seed,
+        name=folder,
+    )
+
+
+def make_env(
+    config: elements.Config, index: int = 0, mode: str = "train", **overrides: Any
+) -> base.Env:
+    """Environment `index` of the task, seeded and wrapped for the agent."""
+    suite = config.task.partition("_")[0]
+    options = {**config.env.get(suite, {}), **overrides}
+    seed = env_seed(config.seed, index, mode)
+    return wrap_env(embodied.envs.make(config.task, seed=seed, **options))
+
+
+def env_seed(seed: int, index: int, mode: str) -> int:
+    """A seed of its own for each environment, the same in every run of this config."""
+    sequence = np.random.SeedSequence([seed, index, mode == "eval"])
+    return int(sequence.generate_state(1)[0] // 2)  # Some simulators take int32.
+
+
+def wrap_env(env: base.Env) -> base.Env:
+    """Bounded actions in [-1, 1], few dtypes, and every value checked."""
+    continuous = [
+        key
+        for key, space in env.act_space.items()
+        if not space.discrete and key != base.RESET
+    ]
+    for key in continuous:
+        env = wrappers.NormalizeAction(env, key)
+    env = wrappers.CheckSpaces(wrappers.UnifyDtypes(env))
+    for key in continuous:
+        env = wrappers.ClipAction(env, key)
+    return env
+
+
+def make_stream(
+    config: elements.Config, replay: base.Replay, mode: base.Mode
+) -> base.Stream:
+    """Batches of sequences from a replay, cut to the lengths the agent expects."""
+    training = mode == "train"
+    sampled = embodied.streams.Stateless(replay.sample, config.batch_size, mode)
+    return embodied.streams.Consec(
+        sampled,
+        length=config.batch_length if training else config.report_length,
+        consec=config.consec_train if training else config.consec_report,
+        prefix=config.replay_context,
+        strict=training,
+        contiguous=True,
+    )
+
+
+def make_logger(config: elements.Config) -> elements.Logger:
+    """A logger with the outputs that `logger.outputs` names."""
+    makers: dict[str, Callable[[], Any]] = {
+        "terminal": bind(embodied.metrics.TerminalOutput, config.logger.filter),
+        "jsonl": bind(embodied.metrics.JSONLOutput, config.logdir),
+    }
+    outputs = [makers[name]() for name in config.logger.outputs]
+    return elements.Logger(elements.Counter(), outputs)

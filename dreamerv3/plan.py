@@ -1,0 +1,123 @@
+"""What a run is going to do, in plain words, printed before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import elements
+import numpy as np
+
+from embodied.core import base
+
+
+def describe(
+    config: elements.Config,
+    obs_space: base.Spaces,
+    act_space: base.Spaces,
+    ext_space: base.Spaces,
+    parameters: Mapping[str, int],
+) -> str:
+    """Lines on task, model, replay, training, end and log directory."""
+    rows = {
+        "Task": _task(config, obs_space, act_space),
+        "Model": _model(config, parameters),
+        "Replay": _replay(config, {**obs_space, **act_space, **ext_space}),
+        "Training": training(config),
+        "Ends": _end(config),
+        "Logs": str(config.logdir),
+    }
+    return "\n".join(f"{name + ':':<10}{text}" for name, text in rows.items())
+
+
+def training(config: elements.Config) -> str:
+    """The train ratio as gradient updates per environment step."""
+    if config.script == "eval_only":
+        return "none, the agent is only evaluated"
+    if config.random_agent or not config.run.train_ratio:
+        return "none, the agent stays as it is"
+    frames = config.batch_size * config.batch_length
+    updates = config.run.train_ratio / frames
+    text = f"{updates:.3g} gradient updates per environment step"
+    if updates < 1:
+        text += f", one every {1 / updates:.3g} steps"
+    ratio = config.run.train_ratio
+    return (
+        f"{text} (train ratio {ratio:g}: each step is replayed {ratio:g} times, "
+        f"in batches of {config.batch_size} x {config.batch_length})"
+    )
+
+
+def step_bytes(spaces: base.Spaces) -> int:
+    """Raw bytes of one stored step."""
+    kept = {k: v for k, v in spaces.items() if not k.startswith(base.LOG_PREFIX)}
+    sizes = [np.dtype(v.dtype).itemsize * _size(v.shape) for v in kept.values()]
+    return sum(sizes)
+
+
+def _task(
+    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
+) -> str:
+    special = {base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL, base.RESET}
+    obs = [_space(k, v) for k, v in obs_space.items() if _own(k, special)]
+    act = [_space(k, v) for k, v in act_space.items() if _own(k, special)]
+    envs = config.run.eval_envs if config.script == "eval_only" else config.run.envs
+    noun = "environment" if envs == 1 else "environments"
+    return (
+        f"{config.task} in {envs} {noun}; sees {', '.join(obs)}; does {', '.join(act)}"
+    )
+
+
+def _model(config: elements.Config, parameters: Mapping[str, int]) -> str:
+    if config.random_agent:
+        return "random actions, 0 parameters"
+    parts = ", ".join(f"{name} {count:,}" for name, count in parameters.items())
+    return f"{config.method}, {sum(parameters.values()):,} parameters ({parts})"
+
+
+def _replay(config: elements.Config, spaces: base.Spaces) -> str:
+    if config.script == "eval_only":
+        return "none"
+    steps = config.replay.size
+    total = steps * step_bytes(spaces)
+    return (
+        f"up to {steps:,} steps, {human_bytes(total)} of disk "
+        f"({human_bytes(step_bytes(spaces))} each); mapped, so that memory is used "
+        "only as far as it is free"
+    )
+
+
+def _end(config: elements.Config) -> str:
+    if config.script == "eval_only":
+        return f"after {config.run.eval_episodes} episodes"
+    text = f"after {config.run.steps:,} environment steps"
+    if config.run.duration:
+        text += f" or {config.run.duration:g} seconds"
+    return text
+
+
+def human_bytes(amount: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} TB"
+
+
+def _space(key: str, space: base.Space) -> str:
+    shape = "x".join(map(str, space.shape))
+    if space.dtype == np.uint8 and len(space.shape) == 3:
+        return f"{key} ({shape} pixels)"
+    if space.discrete:
+        classes = int(np.max(space.classes))
+        return f"{key} ({shape + ' of ' if shape else ''}{classes} choices)"
+    return f"{key} ({shape or 1} numbers)"
+
+
+def _own(key: str, special: set[str]) -> bool:
+    return key not in special and not key.startswith(base.LOG_PREFIX)
+
+
+def _size(shape: tuple[Any, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))

@@ -1,0 +1,189 @@
+"""Which settings make sense: checked once, before anything starts."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from dreamerv3.config import Flat, Problem, nearest, show
+from embodied.envs import registry
+
+OUTPUTS = ("terminal", "jsonl")
+LENGTHS = (
+    "batch_size",
+    "batch_length",
+    "report_length",
+    "consec_train",
+    "consec_report",
+    "replay_context",
+    "replay.size",
+)
+
+
+class Rule(NamedTuple):
+    """What the values of all keys that match a pattern must be."""
+
+    pattern: str
+    test: Callable[[Any], bool]
+    text: str
+    remedy: str
+
+
+def _at_least(limit: float) -> tuple[Callable[[Any], bool], str]:
+    return (lambda value: value >= limit), f"must be at least {limit}"
+
+
+def _more_than(limit: float) -> tuple[Callable[[Any], bool], str]:
+    return (lambda value: value > limit), f"must be more than {limit}"
+
+
+def _one_of(*choices: str) -> tuple[Callable[[Any], bool], str]:
+    return (lambda value: value in choices), f"must be one of {', '.join(choices)}"
+
+
+def _within(low: float, high: float) -> tuple[Callable[[Any], bool], str]:
+    return (lambda value: low <= value <= high), f"must be from {low} to {high}"
+
+
+def _is_regex(value: str) -> bool:
+    try:
+        re.compile(value)
+    except re.error:
+        return False
+    return True
+
+
+def _is_image_size(value: tuple) -> bool:
+    return len(value) == 2 and min(value) > 0
+
+
+RULES = [
+    Rule(r"batch_size|(batch|report)_length", *_at_least(1), "the default is fine"),
+    Rule(r"consec_.*", *_at_least(1), "1 means that sequences stand alone"),
+    Rule(r"replay_context", *_at_least(0), "1 starts from the stored latent"),
+    Rule(r"seed", *_at_least(0), "any whole number from 0 on"),
+    Rule(r"run\.steps", *_at_least(1), "use run.duration to limit the time instead"),
+    Rule(r"run\.duration", *_at_least(0), "0 means no limit"),
+    Rule(r"run\.(eval_)?envs", *_at_least(1), "one environment is enough to train"),
+    Rule(r"run\.(eval_episodes|report_batches)", *_at_least(1), "1 is enough"),
+    Rule(r"run\.train_ratio", *_at_least(0), "32 is usual, 0 trains nothing"),
+    Rule(r"run\..*_every|run\.episode_timeout", *_more_than(0), "give seconds"),
+    Rule(
+        r"run\.from_checkpoint_regex|logger\.filter",
+        _is_regex,
+        "must be a regular expression",
+        "use .* to match everything",
+    ),
+    Rule(r"env\..*\.length", *_at_least(1), "give steps per episode"),
+    Rule(
+        r"env\..*\.size",
+        _is_image_size,
+        "must be height and width",
+        "for example 64 64",
+    ),
+    Rule(r"replay\.(size|chunksize)", *_at_least(1), "give a number of steps"),
+    Rule(r"replay\.fracs\..*", *_within(0, 1), "fractions add up to 1"),
+    Rule(r"logger\.fps", *_at_least(1), "15 is usual"),
+    Rule(
+        r"jax\.platform", *_one_of("auto", "cpu", "cuda", "tpu"), "auto takes the best"
+    ),
+    Rule(
+        r"jax\.compute_dtype",
+        *_one_of("auto", "float32", "bfloat16"),
+        "auto takes bfloat16 on accelerators and float32 on CPU",
+    ),
+    Rule(
+        r"agent\.eval_mode", *_one_of("sample", "greedy"), "sample is the paper's way"
+    ),
+    Rule(
+        r"agent\..*\.(units|depth|deter|hidden)", *_at_least(1), "see the size blocks"
+    ),
+    Rule(r"agent\.horizon", *_more_than(1), "333 is usual"),
+    Rule(r"agent\.opt\.lr", *_more_than(0), "4e-5 is usual"),
+]
+
+
+def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
+    """All problems of the settings."""
+    problems = []
+    for key, value in values.items():
+        for rule in RULES:
+            if re.fullmatch(rule.pattern, key) and not rule.test(value):
+                problems.append(Problem(key, show(value), rule.text, rule.remedy))
+    problems += _check_names(values, scripts)
+    problems += _check_sums(values)
+    if not any(problem.key in LENGTHS for problem in problems):
+        problems += _check_lengths(values)
+    problems += _check_paths(values)
+    return problems
+
+
+def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
+    problems = []
+    if values["script"] not in scripts:
+        near = nearest(values["script"], scripts)
+        remedy = f"did you mean {near[0]}? " if near else ""
+        remedy += f"scripts: {', '.join(scripts)}"
+        rule = "there is no such script"
+        problems.append(Problem("script", values["script"], rule, remedy))
+    for name in values["logger.outputs"]:
+        if name not in OUTPUTS:
+            remedy = f"outputs: {', '.join(OUTPUTS)}"
+            rule = "there is no such output"
+            problems.append(Problem("logger.outputs", name, rule, remedy))
+    try:
+        registry.resolve(values["task"])
+    except registry.TaskError as error:
+        problems.append(Problem("task", error.task, error.rule, error.remedy))
+    return problems
+
+
+def _check_sums(values: Flat) -> list[Problem]:
+    problems = []
+    fracs = {k: v for k, v in values.items() if k.startswith("replay.fracs.")}
+    if abs(sum(fracs.values()) - 1) > 1e-6:
+        shown = ", ".join(f"{key.rsplit('.')[-1]} {v:g}" for key, v in fracs.items())
+        rule = f"must add up to 1, not {sum(fracs.values()):g}"
+        problems.append(Problem("replay.fracs", shown, rule, "change one of them"))
+    deter, blocks = values["agent.dyn.rssm.deter"], values["agent.dyn.rssm.blocks"]
+    if blocks < 1 or deter % blocks:
+        rule = f"must be a multiple of agent.dyn.rssm.blocks, {blocks}"
+        remedy = f"for example {max(1, deter // max(1, blocks)) * max(1, blocks)}"
+        problems.append(Problem("agent.dyn.rssm.deter", deter, rule, remedy))
+    return problems
+
+
+def _check_lengths(values: Flat) -> list[Problem]:
+    problems = []
+    need = values["replay_context"] + values["consec_train"] * values["batch_length"]
+    if values["replay.size"] < values["batch_size"] + need:
+        rule = f"must hold a batch of sequences of {need} steps"
+        remedy = f"at least {values['batch_size'] + need}"
+        problems.append(Problem("replay.size", values["replay.size"], rule, remedy))
+    have = values["consec_report"] * values["report_length"]
+    if have > values["consec_train"] * values["batch_length"]:
+        rule = "consec_report * report_length must not exceed the replayed sequences"
+        remedy = f"at most {need - values['replay_context']} in total"
+        problems.append(Problem("report_length", values["report_length"], rule, remedy))
+    return problems
+
+
+def _check_paths(values: Flat) -> list[Problem]:
+    problems = []
+    logdir = pathlib.Path(values["logdir"]).expanduser().absolute()
+    parent = next(p for p in (logdir, *logdir.parents) if p.exists())
+    try:
+        tempfile.TemporaryDirectory(dir=parent).cleanup()
+    except OSError as error:
+        rule = f"cannot write to {parent} ({error.strerror})"
+        remedy = "choose another --logdir or change its permissions"
+        problems.append(Problem("logdir", values["logdir"], rule, remedy))
+    source = values["run.from_checkpoint"]
+    if source and not pathlib.Path(source).expanduser().is_dir():
+        rule = "there is no such directory"
+        remedy = "give the ckpt directory of a run, for example logdir/demo/ckpt"
+        problems.append(Problem("run.from_checkpoint", source, rule, remedy))
+    return problems

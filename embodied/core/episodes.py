@@ -1,0 +1,121 @@
+"""Episode statistics, computed in one place for every loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from embodied.core import base
+
+# Frames kept of the recorded worker's episode, so that a long one costs no memory.
+MAX_FRAMES = 1000
+
+
+class Episode(NamedTuple):
+    """A completed episode of one worker."""
+
+    worker: int
+    score: float  # Sum of rewards.
+    length: int  # Steps, not counting the first observation.
+    stats: dict[str, float]  # avg, max and sum of each scalar `log/` key.
+    videos: dict[str, np.ndarray]  # [T, H, W, C] uint8 per image key, if recorded.
+
+    def metrics(self) -> dict[str, float]:
+        """What goes to the logger under `episode/`."""
+        return {"score": self.score, "length": self.length}
+
+
+class _Record:
+    """The unfinished episode of one worker."""
+
+    def __init__(self, now: float):
+        self.score = 0.0
+        self.length = 0
+        self.updated = now
+        self.logs: dict[str, list[float]] = {}
+        self.frames: dict[str, list[np.ndarray]] = {}
+
+
+class EpisodeTracker:
+    """Follows the steps of many workers and returns their episodes as they complete.
+
+    An episode counts only if it was seen from its first step to its last. One that
+    stays silent for `timeout` seconds is dropped, since its environment is gone.
+    """
+
+    def __init__(
+        self,
+        timeout: float = float("inf"),
+        record: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ):
+        self._timeout = timeout
+        self._record = record  # Worker whose image observations are kept as videos.
+        self._now = now
+        self._records: dict[int, _Record] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add_batch(self, steps: base.Batch, workers: Sequence[int]) -> list[Episode]:
+        """Take one step per worker, leaves [N, ...]; return what completed."""
+        now = self._now()
+        rewards = np.asarray(steps[base.REWARD], np.float64).tolist()
+        firsts = np.asarray(steps[base.IS_FIRST]).tolist()
+        lasts = np.asarray(steps[base.IS_LAST]).tolist()
+        logs = _scalars(steps)
+        episodes = []
+        for index, worker in enumerate(workers):
+            if firsts[index]:
+                self._records[worker] = _Record(now)
+            record = self._records.get(worker)
+            if record is None:
+                continue
+            record.updated = now
+            record.score += rewards[index]
+            record.length += not firsts[index]
+            for key, values in logs.items():
+                record.logs.setdefault(key, []).append(values[index])
+            if worker == self._record and record.length <= MAX_FRAMES:
+                self._add_frames(record, steps, index)
+            if lasts[index]:
+                episodes.append(_finish(self._records.pop(worker), worker))
+        return episodes
+
+    def drop_stale(self) -> list[int]:
+        """Forget episodes silent for `timeout` seconds; return their workers."""
+        limit = self._now() - self._timeout
+        stale = [w for w, record in self._records.items() if record.updated < limit]
+        for worker in stale:
+            del self._records[worker]
+        return stale
+
+    def _add_frames(self, record: _Record, steps: base.Batch, index: int) -> None:
+        for key, value in steps.items():
+            if (
+                value.dtype == np.uint8
+                and value.ndim == 4
+                and value.shape[-1] in (1, 3)
+            ):
+                record.frames.setdefault(key, []).append(value[index].copy())
+
+
+def _scalars(steps: base.Batch) -> dict[str, list[float]]:
+    return {
+        key: np.asarray(value, np.float64).tolist()
+        for key, value in steps.items()
+        if key.startswith(base.LOG_PREFIX) and np.ndim(value) == 1
+    }
+
+
+def _finish(record: _Record, worker: int) -> Episode:
+    stats = {}
+    for key, values in record.logs.items():
+        stats[f"{key}/avg"] = float(np.mean(values))
+        stats[f"{key}/max"] = float(np.max(values))
+        stats[f"{key}/sum"] = float(np.sum(values))
+    videos = {key: np.stack(frames) for key, frames in record.frames.items()}
+    return Episode(worker, record.score, record.length, stats, videos)

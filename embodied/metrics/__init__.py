@@ -1,0 +1,4 @@
+"""Logger outputs, one file a backend."""
+
+from embodied.metrics.jsonl import JSONLOutput as JSONLOutput
+from embodied.metrics.terminal import TerminalOutput as TerminalOutput

@@ -1,0 +1,47 @@
+"""Evaluation of a trained agent, without learning."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import elements
+import numpy as np
+
+from embodied.core import base
+from embodied.core.checkpoint import Checkpoint
+from embodied.run import restore
+from embodied.run.collect import Collector
+from embodied.run.evaluate import PREFIX
+
+
+def eval_only(
+    make_agent: Callable[[], base.Agent],
+    make_env: Callable[[int], base.Env],
+    make_logger: Callable[[], elements.Logger],
+    args: elements.Config,
+) -> None:
+    """Play `args.eval_episodes` with the agent of `from_checkpoint` or the logdir."""
+    agent, logger = make_agent(), make_logger()
+    _load(agent, logger, args)
+    collector = Collector(
+        agent, make_env, args.eval_envs, args.env_processes, mode="eval"
+    )
+    with contextlib.closing(logger), contextlib.closing(collector):
+        collector.run_episodes(args.eval_episodes)
+        scores = collector.scores
+        collector.flush(logger, PREFIX)
+        logger.write()
+    elements.print(
+        f"Score of {len(scores)} episodes: mean {np.mean(scores):.2f}, "
+        f"standard deviation {np.std(scores):.2f}.",
+        flush=True,
+    )
+
+
+def _load(agent: base.Agent, logger: elements.Logger, args: elements.Config) -> None:
+    if args.from_checkpoint:
+        restore.load_agent(agent, args)
+    else:
+        items = {"agent": agent, "step": logger.step}
+        Checkpoint(restore.directory(args), items).load()

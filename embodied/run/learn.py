@@ -1,0 +1,106 @@
+"""Learning: training batches, latents written back, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import elements
+import numpy as np
+
+from embodied.core import base
+
+MakeStream = Callable[[base.Replay, base.Mode], base.Stream]
+
+
+class Learner:
+    """Trains the agent on batches of its replay and reports on it."""
+
+    def __init__(
+        self,
+        agent: base.Agent,
+        replay: base.Replay,
+        make_stream: MakeStream,
+        args: elements.Config,
+    ):
+        self._agent = agent
+        self._replay = replay
+        self._args = args
+        self._stream = agent.stream(make_stream(replay, "train"))
+        self._carry = agent.init_train(args.batch_size)
+        self._report = Reporter(agent, replay, make_stream, args)
+        self._running: tuple[base.Batch, base.Metrics] | None = None
+        self._metrics = elements.Agg()
+        self._fps = elements.FPS()
+        self.updates = 0
+
+    def ready(self) -> bool:
+        """Whether the replay holds enough sequences for a batch."""
+        return len(self._replay) >= self._args.batch_size
+
+    def update(self) -> None:
+        """Train on one batch.
+
+        Results may still be under way when `train` returns, so those of the update
+        before are taken while this one runs.
+        """
+        batch = next(self._stream)
+        self._carry, outs, metrics = self._agent.train(self._carry, batch)
+        self._settle()
+        self._running = outs, metrics
+        self._fps.step(self._args.batch_size * self._args.batch_length)
+        self.updates += 1
+
+    def report(self) -> base.Metrics:
+        """Metrics and videos on replayed data without learning from it."""
+        return self._report()
+
+    def stats(self) -> base.Metrics:
+        """Metrics since the last call."""
+        self._settle()
+        metrics = {f"train/{k}": v for k, v in self._metrics.result().items()}
+        return {**metrics, "fps/train": self._fps.result()}
+
+    def save(self) -> dict[str, int]:
+        return {"updates": self.updates}
+
+    def load(self, data: dict[str, int]) -> None:
+        self.updates = data["updates"]
+
+    def _settle(self) -> None:
+        """Write refreshed latents back and count the metrics of the last update."""
+        if self._running is None:
+            return
+        outs, metrics = self._running
+        self._running = None
+        if "replay" in outs:
+            self._replay.update(outs["replay"])
+        self._metrics.add({key: np.asarray(value) for key, value in metrics.items()})
+
+
+class Reporter:
+    """Reports of an agent on a replay."""
+
+    def __init__(
+        self,
+        agent: base.Agent,
+        replay: base.Replay,
+        make_stream: MakeStream,
+        args: elements.Config,
+        mode: base.Mode = "report",
+    ):
+        self._agent = agent
+        self._replay = replay
+        self._args = args
+        self._stream = agent.stream(make_stream(replay, mode))
+        self._carry = agent.init_report(args.batch_size)
+
+    def __call__(self) -> base.Metrics:
+        """Mean metrics over `report_batches` batches; nothing if there is no data."""
+        if len(self._replay) < self._args.batch_size:
+            return {}
+        metrics = elements.Agg()
+        for _ in range(self._args.report_batches):
+            batch = next(self._stream)
+            self._carry, result = self._agent.report(self._carry, batch)
+            metrics.add(result)
+        return metrics.result()

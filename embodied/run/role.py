@@ -1,0 +1,61 @@
+"""What a role knows of its process: whether to stop, and how to show that it lives.
+
+A role calls `beat()` whenever it made progress and returns soon after `stopping()`
+turns true. Both also work where no supervisor started the process: then nobody listens
+to the beats, and only a signal handler of one's own asks to stop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_stop = threading.Event()
+_listeners: list[Callable[[], None]] = []
+
+
+class Beat:
+    """The time of the last sign of life, where the supervisor can read it."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+
+_beat: Beat = Beat()
+
+
+def beat() -> None:
+    """Show that this process makes progress."""
+    _beat.value = time.monotonic()
+
+
+def stopping() -> bool:
+    """Whether this process was asked to end."""
+    return _stop.is_set()
+
+
+def wait_stop(timeout: float | None = None) -> bool:
+    """Wait until the process is asked to end; False if `timeout` seconds passed."""
+    return _stop.wait(timeout)
+
+
+def on_stop(listener: Callable[[], None]) -> None:
+    """Call something, such as closing a socket, when the process is asked to end."""
+    _listeners.append(listener)
+    if _stop.is_set():
+        listener()
+
+
+def request_stop() -> None:
+    """Ask the roles of this process to end."""
+    _stop.set()
+    for listener in _listeners:
+        listener()
+
+
+def attach(shared: Beat) -> None:
+    """Send beats to where the supervisor looks."""
+    global _beat
+    _beat = shared
+    beat()

@@ -1,0 +1,51 @@
+"""When a run ends: enough steps, enough time, or a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+import elements
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """Says when to stop and why. A context that turns the first Ctrl-C into a request.
+
+    The loop then finishes its current iteration, saves and returns. A second signal
+    ends the process at once.
+    """
+
+    def __init__(self, steps: float, duration: float = 0):
+        self._steps = steps
+        self._deadline = time.monotonic() + duration if duration else None
+        self._signal: signal.Signals | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        self._previous = {s: signal.signal(s, self._request) for s in SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def reason(self, step: int) -> str:
+        """Why to stop now, or an empty string to go on."""
+        if self._signal:
+            return f"{self._signal.name} received"
+        if step >= self._steps:
+            return f"{int(self._steps):,} steps reached"
+        if self._deadline and time.monotonic() >= self._deadline:
+            return "duration reached"
+        return ""
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self._signal:
+            os._exit(128 + number)
+        self._signal = signal.Signals(number)
+        elements.print("Stopping after this step; again to stop at once.", flush=True)

@@ -1,0 +1,272 @@
+"""Starts the processes of a run, restarts those that die or hang, and ends them all."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import cloudpickle
+import elements
+
+from embodied.run import role as this_role
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PR_SET_PDEATHSIG = 1
+
+
+class RoleError(RuntimeError):
+    """A role failed more often than its budget allows; holds its last traceback."""
+
+    def __init__(self, name: str, failures: int, text: str):
+        super().__init__(f"role '{name}' failed {failures} times, last with:\n{text}")
+        self.name = name
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """One process of a run."""
+
+    name: str
+    target: Callable[..., None]  # Returns when the run is complete or told to stop.
+    args: tuple = ()
+    stage: int = 0  # Lower stages are stopped first.
+    budget: int = 5  # Failures allowed within `window` seconds.
+    window: float = 300.0
+    hang: float = 60.0  # Seconds without a sign of life before it is killed.
+    start: float = 300.0  # The same until the first one, since imports take long.
+    grace: float = 8.0  # Seconds to end by itself when told to stop.
+
+
+class Supervisor:
+    """Keeps roles running until one returns, one fails for good, or a signal comes.
+
+    A role that returns without being told to stop ends the run: it is complete. Then
+    all are stopped, stage by stage. The second signal kills everything at once.
+    """
+
+    BACKOFF = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # Seconds before the n-th restart.
+
+    def __init__(self, roles: Sequence[Role]):
+        names = [role.name for role in roles]
+        assert len(set(names)) == len(names), names
+        self._workers = [Worker(role) for role in roles]
+        self._signals = 0
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_in, False)
+
+    def run(self) -> str:
+        """Start, supervise and end all roles; returns why the run ended."""
+        previous = {
+            number: signal.signal(number, self._on_signal) for number in SIGNALS
+        }
+        wakeup = signal.set_wakeup_fd(self._wake_in)
+        try:
+            for worker in self._workers:
+                worker.start()
+            return self._supervise()
+        finally:
+            self._stop()
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            os.close(self._wake_in)
+            os.close(self._wake_out)
+
+    def restarts(self) -> dict[str, int]:
+        """How often each role was restarted."""
+        return {worker.role.name: worker.restarts for worker in self._workers}
+
+    def _supervise(self) -> str:
+        while not self._signals:
+            for worker in self._workers:
+                if worker.done():
+                    return f"{worker.role.name} completed the run"
+                worker.revive(self.BACKOFF)
+            self._wait(min(worker.deadline() for worker in self._workers))
+        return "asked to stop"
+
+    def _wait(self, deadline: float) -> None:
+        """Sleep until a process ends, a signal comes or a deadline passes."""
+        handles = [w.sentinel for w in self._workers if w.sentinel is not None]
+        timeout = max(0.0, deadline - time.monotonic())
+        ready = multiprocessing.connection.wait([*handles, self._wake_out], timeout)
+        if self._wake_out in ready:
+            os.read(self._wake_out, 1024)
+
+    def _stop(self) -> None:
+        for stage in sorted({worker.role.stage for worker in self._workers}):
+            workers = [w for w in self._workers if w.role.stage == stage]
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                self._await_end(worker)
+
+    def _await_end(self, worker: Worker) -> None:
+        deadline = time.monotonic() + worker.role.grace
+        while worker.alive() and self._signals < 2:
+            if time.monotonic() > deadline:
+                elements.print(f"{worker.role.name} does not stop, killing it.")
+                break
+            self._wait(deadline)
+        worker.kill()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            elements.print("Stopping: saving everything. Again to stop at once.")
+
+
+class Worker:
+    """One role, its current process and the history of its failures."""
+
+    def __init__(self, role: Role):
+        self.role = role
+        self.restarts = 0
+        self._failures: list[float] = []
+        self._process: Any = None
+        self._pipe: Any = None
+        self._beat: Any = None
+        self._started = 0.0
+        self._restart_at: float | None = None
+
+    @property
+    def sentinel(self) -> int | None:
+        return self._process.sentinel if self._process else None
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._beat = context.Value("d", 0.0, lock=False)
+        self._pipe, other = context.Pipe(duplex=False)
+        payload = cloudpickle.dumps((self.role.target, self.role.args))
+        args = (payload, self._beat, other, os.getpid())
+        self._process = context.Process(target=_main, args=args, name=self.role.name)
+        self._process.start()
+        other.close()
+        self._started = time.monotonic()
+        self._restart_at = None
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    def done(self) -> bool:
+        """Whether the role returned by itself."""
+        return self._process is not None and self._process.exitcode == 0
+
+    def deadline(self) -> float:
+        """When to look at this role again, if nothing happens before."""
+        if self._restart_at is not None:
+            return self._restart_at
+        # The first beat, of which nobody is told, shortens the limit.
+        return min(self._limit(), time.monotonic() + self.role.hang)
+
+    def revive(self, backoff: Sequence[float]) -> None:
+        """Restart the role if it is due, and notice if it died or hangs."""
+        if self._restart_at is not None:
+            if time.monotonic() >= self._restart_at:
+                self.restarts += 1
+                self.start()
+            return
+        if self.alive():
+            if time.monotonic() < self._limit():
+                return
+            self._process.kill()
+            self._process.join()
+            text = f"no sign of life for {self._patience():.0f} s, so it was killed"
+        else:
+            text = self._last_words()
+        self._count_failure(text, backoff)
+
+    def terminate(self) -> None:
+        self._restart_at = None
+        if self.alive():
+            self._process.terminate()
+
+    def kill(self) -> None:
+        if self.alive():
+            self._process.kill()
+        if self._process:
+            self._process.join()
+
+    def _patience(self) -> float:
+        return self.role.hang if self._beat.value else self.role.start
+
+    def _limit(self) -> float:
+        return max(self._started, self._beat.value) + self._patience()
+
+    def _count_failure(self, text: str, backoff: Sequence[float]) -> None:
+        now, role = time.monotonic(), self.role
+        recent = [t for t in self._failures if t > now - role.window]
+        self._failures = [*recent, now]
+        count = len(self._failures)
+        if count > role.budget:
+            raise RoleError(role.name, count, text)
+        delay = backoff[min(count, len(backoff)) - 1]
+        self._restart_at = now + delay
+        last = text.strip().splitlines()[-1]
+        elements.print(
+            f"{role.name} failed ({count} of {role.budget} times allowed in "
+            f"{role.window:.0f} s) and is restarted in {delay:g} s: {last}",
+            color="yellow",
+            flush=True,
+        )
+
+    def _last_words(self) -> str:
+        self._process.join()
+        try:
+            if self._pipe.poll():
+                return self._pipe.recv()
+        except EOFError:
+            pass  # It died without a word: the exit code has to do.
+        code = self._process.exitcode
+        reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"died with {reason}"
+
+
+def _main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
+    """The life of a role's process."""
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor decides.
+    signal.signal(signal.SIGTERM, _on_terminate)
+    this_role.attach(beat)
+    try:
+        target, args = cloudpickle.loads(payload)
+        target(*args)
+    except BaseException:
+        text = traceback.format_exc()
+        if this_role.stopping():
+            print(text, file=sys.stderr, flush=True)
+        pipe.send(text)
+        pipe.close()
+        _exit(1)
+    _exit(0)
+
+
+def _exit(code: int) -> None:
+    """End now: threads of a role that returned or failed must not keep it alive."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _on_terminate(number: int, frame: FrameType | None) -> None:
+    this_role.request_stop()
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel kill this process when the supervisor dies."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:
+        os._exit(1)  # It died before we could ask.

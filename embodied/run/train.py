@@ -1,0 +1,135 @@
+"""Serial training: one process collects, stores, learns and logs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import elements
+
+from embodied.core import base
+from embodied.core.checkpoint import Checkpoint
+from embodied.core.clock import Ratio, Seconds
+from embodied.run import restore
+from embodied.run.collect import Collector
+from embodied.run.evaluate import Evaluator
+from embodied.run.learn import Learner, MakeStream
+from embodied.run.stop import Stop
+
+RECENT = 100  # Episodes over which the final score is averaged.
+
+
+def train(
+    make_agent: Callable[[], base.Agent],
+    make_replay: Callable[[], base.Replay],
+    make_env: Callable[[int], base.Env],
+    make_stream: MakeStream,
+    make_logger: Callable[[], elements.Logger],
+    args: elements.Config,
+) -> None:
+    """Train until `args.steps`, `args.duration` or a signal; go on in `args.logdir`."""
+    agent, replay, logger = make_agent(), make_replay(), make_logger()
+    run(Trainer(agent, replay, make_env, make_stream, logger, args))
+
+
+def run(trainer: Trainer) -> None:
+    """Iterate until it is time to stop, and leave everything saved and closed."""
+    args = trainer.args
+    with contextlib.closing(trainer), Stop(args.steps, args.duration) as stop:
+        while not (reason := stop.reason(trainer.step)):
+            trainer.iterate()
+        trainer.finish(reason)
+
+
+class Trainer:
+    """The parts of a serial run, and one iteration of it."""
+
+    def __init__(
+        self,
+        agent: base.Agent,
+        replay: base.Replay,
+        make_env: Callable[[int], base.Env],
+        make_stream: MakeStream,
+        logger: elements.Logger,
+        args: elements.Config,
+        evaluator: Evaluator | None = None,
+    ):
+        self.args = args
+        self._replay = replay
+        self._logger = logger
+        self._evaluator = evaluator
+        self._learner = Learner(agent, replay, make_stream, args)
+        batch_steps = args.batch_size * args.batch_length
+        self._due_updates = Ratio(args.train_ratio / batch_steps)
+        self._due_log = Seconds(args.log_every)
+        self._due_report = Seconds(args.report_every)
+        self._due_save = Seconds(args.save_every)
+        self._checkpoint = Checkpoint(restore.directory(args), self._items(agent))
+        restore.restore(self._checkpoint, agent, args)
+        self._collector = Collector(
+            agent,
+            make_env,
+            args.envs,
+            args.env_processes,
+            replay=replay,
+            counter=logger.step,
+        )
+
+    @property
+    def step(self) -> int:
+        return int(self._logger.step)
+
+    def iterate(self) -> None:
+        """One step of every environment and the updates that are due for it."""
+        self._collector.step()
+        if self._learner.ready():
+            for _ in range(self._due_updates(self.step)):
+                self._learner.update()
+        if self._due_report():
+            self._report()
+        if self._due_log():
+            self._log()
+        if self._due_save():
+            self._checkpoint.save()
+
+    def finish(self, reason: str) -> None:
+        """Last report, metrics and checkpoint, and a line on how it went."""
+        self._report()
+        self._log()
+        self._checkpoint.save(wait=True)
+        line = f"Stopped at step {self.step:,}: {reason}."
+        scores = self._collector.scores[-RECENT:]
+        if scores:
+            mean = sum(scores) / len(scores)
+            line += f" Mean score of the last {len(scores)} episodes: {mean:.2f}."
+        elements.print(line, flush=True)
+
+    def close(self) -> None:
+        self._collector.close()
+        if self._evaluator:
+            self._evaluator.close()
+        self._checkpoint.close()
+        self._logger.close()
+
+    def _items(self, agent: base.Agent) -> dict[str, object]:
+        items = {
+            "agent": agent,
+            "replay": self._replay,
+            "learner": self._learner,
+            "due_updates": self._due_updates,
+            "step": self._logger.step,
+        }
+        if self._evaluator:
+            items["replay_eval"] = self._evaluator.replay
+        return items
+
+    def _report(self) -> None:
+        self._logger.add(self._learner.report(), prefix="report")
+        if self._evaluator:
+            self._evaluator(self._logger)
+
+    def _log(self) -> None:
+        self._collector.flush(self._logger)
+        self._logger.add(self._learner.stats())
+        self._logger.add(self._replay.stats(), prefix="replay")
+        self._logger.write()

@@ -1,0 +1,57 @@
+"""The log directory keeps its settings and refuses those that do not fit."""
+
+import re
+
+from dreamerv3 import config, logdir
+
+DEFAULTS = config.read_blocks().defaults
+
+
+def test_placeholders():
+    problems = []
+    values = {**DEFAULTS, "logdir": "x/{task}-{seed}/{timestamp}"}
+    path = logdir.expand(values, problems)
+    assert re.fullmatch(r"x/bounce_32-0/\d{8}T\d{6}\w*", path), path
+    assert not problems
+    values["logdir"] = "x/{nonsense}"
+    logdir.expand(values, problems)
+    assert "{timestamp}" in problems[0].remedy
+
+
+def test_settings_survive_saving(tmp_path):
+    values = {
+        **DEFAULTS,
+        "logdir": str(tmp_path / "new"),
+        "logger.outputs": ("jsonl",),
+        "run.train_ratio": 64.0,
+        "method": "1e5",
+        "replay.priority.initial": float("inf"),
+    }
+    logdir.save(values)
+    assert logdir.load(tmp_path / "new") == values
+
+
+def test_a_new_directory_has_no_settings(tmp_path):
+    assert logdir.load(tmp_path) == {}
+
+
+def test_what_results_depend_on_may_not_change():
+    changed = {
+        **DEFAULTS,
+        "task": "bounce_64",
+        "agent.dyn.rssm.deter": 512,
+        "env.bounce.length": 7,
+        "run.steps": 5,
+        "agent.eval_mode": "greedy",
+        "logger.fps": 3,
+    }
+    problems = logdir.check(DEFAULTS, changed)
+    keys = {problem.key for problem in problems}
+    assert keys == {"task", "agent.dyn.rssm.deter", "env.bounce.length"}
+    assert "made with bounce_32" in problems[0].rule
+    assert "another --logdir" in problems[0].remedy
+    assert set(logdir.differences(DEFAULTS, changed)) - keys == {
+        "run.steps",
+        "agent.eval_mode",
+        "logger.fps",
+    }

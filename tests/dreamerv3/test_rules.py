@@ -1,0 +1,74 @@
+"""Settings that make no sense are refused, all at once, before anything starts."""
+
+import pytest
+
+from dreamerv3 import config, rules
+
+DEFAULTS = config.read_blocks().defaults
+SCRIPTS = ("train", "train_eval")
+
+
+def check(**changes):
+    return rules.check({**DEFAULTS, **changes}, SCRIPTS)
+
+
+def test_defaults_are_fine():
+    assert check() == []
+
+
+BAD = {
+    "batch_size": 0,
+    "batch_length": 0,
+    "consec_train": 0,
+    "replay_context": -1,
+    "seed": -1,
+    "run.steps": 0,
+    "run.duration": -1,
+    "run.envs": 0,
+    "run.train_ratio": -1.0,
+    "run.log_every": 0,
+    "run.from_checkpoint": "/does/not/exist",
+    "run.from_checkpoint_regex": "[",
+    "env.dummy.size": (64,),
+    "env.bounce.length": 0,
+    "replay.size": 10,
+    "replay.fracs": None,
+    "logger.fps": 0,
+    "logger.outputs": ("terminal", "paper"),
+    "logger.filter": "(",
+    "jax.platform": "abacus",
+    "jax.compute_dtype": "float8",
+    "agent.eval_mode": "lucky",
+    "agent.horizon": 1,
+    "agent.opt.lr": 0.0,
+    "agent.dyn.rssm.deter": 513,
+    "report_length": 65,
+    "script": "trian",
+    "task": "bounce_33",
+    "logdir": "/proc/version/x",
+}
+
+
+@pytest.mark.parametrize("key", BAD)
+def test_bad_values_are_named_with_rule_and_remedy(key):
+    changes = {key: BAD[key]}
+    if key == "replay.fracs":
+        changes = {"replay.fracs.uniform": 0.5}
+    (problem,) = check(**changes)
+    assert problem.key == key
+    assert problem.rule
+    assert problem.remedy
+
+
+def test_problems_come_together():
+    problems = check(**{"run.envs": 0, "run.steps": 0, "script": "trian"})
+    assert len(problems) == 3
+    assert "did you mean train?" in problems[-1].remedy
+
+
+def test_a_log_directory_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    (problem,) = check(logdir=str(tmp_path / "file" / "deep"))
+    assert problem.rule == f"cannot write to {tmp_path / 'file'} (Not a directory)"
+    assert check(logdir=str(tmp_path / "new" / "deep")) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,146 @@
+"""The command as a user meets it: helpful words, no tracebacks, resume."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+DREAMER = [sys.executable, "-m", "dreamerv3"]
+QUICK = ["--configs", "debug", "--random_agent", "--run.env_processes", "False"]
+
+
+def call(*args, command=DREAMER):
+    return subprocess.run(
+        [*command, *map(str, args)], capture_output=True, text=True, timeout=300
+    )
+
+
+def refused(*args, command=DREAMER):
+    """What a user's mistake prints: a message, a non-zero exit, no traceback."""
+    result = call(*args, command=command)
+    assert result.returncode == 2, result
+    assert "Traceback" not in result.stderr
+    assert "nothing was started" in result.stderr
+    return result.stderr
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_help_lists_keys_with_type_default_and_meaning():
+    result = call("--help")
+    assert result.returncode == 0
+    assert "--run.train_ratio  (number, 32)" in result.stdout
+    assert "Replayed steps trained on per environment step." in result.stdout
+
+
+def test_script_without_a_value_lists_the_choices():
+    result = call("--script")
+    assert result.returncode == 0
+    assert "eval_only" in result.stdout
+
+
+def test_a_misspelt_key():
+    message = refused("--run.train_ratoi", 64)
+    assert "run.train_ratoi = 64" in message
+    assert "did you mean run.train_ratio?" in message
+
+
+def test_a_bad_value():
+    message = refused("--run.envs", "many")
+    assert "must be an integer" in message
+    assert "for example --run.envs 16" in message
+
+
+def test_an_unknown_task():
+    assert "did you mean bounce_32?" in refused("--task", "bonce_32")
+
+
+def test_an_unknown_gymnasium_environment(tmp_path):
+    message = refused("--task", "gymnasium_CardPole-v1", "--logdir", tmp_path)
+    assert "CardPole" in message
+    assert "CartPole" in message
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = " ".join([*DREAMER, "--help", "|", "head", "-1"])
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert result.stdout.startswith("Usage")
+    assert result.stderr == ""
+
+
+def test_a_log_directory_that_cannot_be_written():
+    assert "cannot write to" in refused("--logdir", "/proc/nowhere/x")
+
+
+def test_a_missing_extra(tmp_path):
+    code = "import sys; sys.modules['gymnasium'] = None; import dreamerv3.main as m; "
+    command = [sys.executable, "-c", code + "m.cli()"]
+    message = refused("--task", "gymnasium_CartPole-v1", command=command)
+    assert "pip install 'dreamerv3[gymnasium]'" in message
+
+
+def test_all_problems_come_together():
+    message = refused("--run.envs", 0, "--run.setps", 5, "--task", "x_y")
+    assert "3 problems" in message
+
+
+def test_train_says_what_it_does_and_goes_on(tmp_path):
+    logdir = tmp_path / "run"
+    result = call(*QUICK, "--logdir", logdir, "--run.steps", 400)
+    assert result.returncode == 0, result.stderr
+    assert "bounce_32 in 2 environments" in result.stdout
+    assert "image (32x32x3 pixels)" in result.stdout
+    assert "Stopped at step 400: 400 steps reached." in result.stdout
+    assert max(row["step"] for row in read(logdir / "metrics.jsonl")) == 400
+    assert len(read(logdir / "scores.jsonl")) == 2
+    # Only the log directory is named; the rest comes from there.
+    result = call("--logdir", logdir, "--run.steps", 800)
+    assert result.returncode == 0, result.stderr
+    assert "Changed since the last run: run.steps from 400 to 800." in result.stdout
+    assert "Resumed from" in result.stdout
+    assert "Stopped at step 800" in result.stdout
+    result = call("--logdir", logdir, "--script", "eval_only")
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"Score of 4 episodes: mean \d", result.stdout)
+    message = refused("--logdir", logdir, "--task", "bounce_64", "--seed", 3)
+    assert "2 problems" in message
+    assert "this log directory was made with bounce_32" in message
+
+
+def test_train_eval(tmp_path):
+    script = ["--script", "train_eval", "--run.steps", 300]
+    result = call(*QUICK, *script, "--logdir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    names = {name for row in read(tmp_path / "metrics.jsonl") for name in row}
+    assert "eval/episode/score" in names
+
+
+def test_eval_only_without_a_run_says_so(tmp_path):
+    result = call(*QUICK, "--script", "eval_only", "--logdir", tmp_path)
+    assert result.returncode == 1
+    assert "no complete checkpoint" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_and_exits_with_zero(tmp_path, number):
+    args = [*DREAMER, "--configs", "debug", "--random_agent", "--logdir", str(tmp_path)]
+    process = subprocess.Popen(
+        args, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("step "):  # The first metrics: it is under way.
+            os.killpg(process.pid, number)  # As a terminal does, to the whole group.
+            break
+    rest = process.stdout.read()
+    assert process.wait(60) == 0
+    assert f"{number.name} received" in rest
+    steps = json.loads(max((tmp_path / "ckpt").glob("0*/step/tree.json")).read_text())
+    assert f"Stopped at step {steps:,}" in rest

@@ -1,0 +1,55 @@
+"""Every environment passes the contract, and tasks are found or explained."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from embodied import envs
+from embodied.envs import registry
+from embodied.testing import check_env
+
+TASKS = ["bounce_32", "bounce_64", "dummy_disc", "dummy_cont", "dummy_both"]
+GYMNASIUM = ["CartPole-v1", "Pendulum-v1", "Taxi-v3", "Blackjack-v1", "Acrobot-v1"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_contract(task):
+    assert check_env(lambda: envs.make(task, length=20)) > 5
+
+
+@pytest.mark.parametrize("name", GYMNASIUM[:2])
+def test_gymnasium_contract(name):
+    pytest.importorskip("gymnasium")
+    check_env(lambda: envs.make(f"gymnasium_{name}"))
+
+
+@pytest.mark.parametrize("task", [*TASKS, "gymnasium_CartPole-v1"])
+def test_same_seed_same_observations(task):
+    def rollout(seed):
+        env = envs.make(task, seed=seed)
+        action = {k: np.zeros(v.shape, v.dtype) for k, v in env.act_space.items()}
+        obs = [env.step({**action, "reset": i == 0}) for i in range(5)]
+        return [o for step in obs for o in step.values()]
+
+    for first, second in zip(rollout(3), rollout(3), strict=True):
+        np.testing.assert_array_equal(first, second)
+    pairs = zip(rollout(3), rollout(4), strict=True)
+    assert any(not np.array_equal(first, second) for first, second in pairs)
+
+
+def test_unknown_suite_names_the_nearest():
+    with pytest.raises(registry.TaskError, match="did you mean bounce_32"):
+        envs.make("bonce_32")
+
+
+def test_unknown_task_lists_the_known():
+    with pytest.raises(registry.TaskError, match="bounce_32 or bounce_64"):
+        envs.make("bounce_48")
+
+
+def test_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "gymnasium", raising=False)
+    with pytest.raises(registry.TaskError, match=r"dreamerv3\[gymnasium\]"):
+        envs.make("gymnasium_CartPole-v1")

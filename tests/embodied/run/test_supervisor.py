@@ -1,0 +1,197 @@
+"""Supervision with real processes: death, hanging, budgets, signals, order."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import psutil
+import pytest
+
+from embodied.run import role
+from embodied.run.supervisor import Role, RoleError, Supervisor
+
+
+def write(path, text):
+    with pathlib.Path(path).open("a") as file:
+        file.write(f"{text}\n")
+
+
+def lines(path):
+    path = pathlib.Path(path)
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def forever(path, name):
+    """Beats until told to stop, and writes down its birth and its end."""
+    write(path, f"{name} {os.getpid()}")
+    while not role.wait_stop(0.02):
+        role.beat()
+    write(path, f"{name} stopped")
+
+
+def complete_after(path, amount):
+    """Returns once there are `amount` lines."""
+    while len(lines(path)) < amount and not role.wait_stop(0.02):
+        role.beat()
+
+
+def crash(path, signal_number, lives):
+    """Dies by a signal or an error in its first lives, then goes on."""
+    write(path, "born")
+    if len(lines(path)) <= lives:
+        if signal_number:
+            os.kill(os.getpid(), signal_number)
+        raise ValueError("a reason to remember")
+    forever(path, "crash")
+
+
+def hang_once(path):
+    role.beat()
+    write(path, "born")
+    if len(lines(path)) == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    forever(path, "hang")
+
+
+def ignore_stop(path):
+    write(path, "deaf")
+    threading.Event().wait()
+
+
+def children():
+    return psutil.Process().children(recursive=True)
+
+
+def test_a_role_that_returns_completes_the_run(tmp_path):
+    log = tmp_path / "log"
+    supervisor = Supervisor(
+        [
+            Role("worker", forever, (log, "worker")),
+            Role("counter", complete_after, (log, 1), stage=1),
+        ]
+    )
+    assert supervisor.run() == "counter completed the run"
+    assert lines(log)[-1] == "worker stopped"
+    assert not [child for child in children() if "spawn_main" in str(child.cmdline())]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, None])
+def test_a_role_that_dies_is_restarted(tmp_path, number, capfd):
+    log = tmp_path / "log"
+    supervisor = Supervisor(
+        [
+            Role("crash", crash, (log, number, 2)),
+            Role("counter", complete_after, (log, 4), stage=1),
+        ]
+    )
+    supervisor.run()
+    assert supervisor.restarts() == {"crash": 2, "counter": 0}
+    output = capfd.readouterr().out
+    assert output.count("crash failed") == 2
+    assert (number.name if number else "a reason to remember") in output
+
+
+def test_a_role_that_hangs_is_replaced(tmp_path, capfd):
+    log = tmp_path / "log"
+    supervisor = Supervisor(
+        [
+            Role("hang", hang_once, (log,), hang=0.5),
+            Role("counter", complete_after, (log, 3), stage=1),
+        ]
+    )
+    supervisor.run()
+    assert supervisor.restarts() == {"hang": 1, "counter": 0}
+    assert "no sign of life" in capfd.readouterr().out
+
+
+def test_a_spent_budget_ends_the_run_with_the_traceback(tmp_path):
+    log = tmp_path / "log"
+    supervisor = Supervisor(
+        [
+            Role("worker", forever, (tmp_path / "other", "worker")),
+            Role("crash", crash, (log, None, 99), budget=2),
+        ]
+    )
+    with pytest.raises(
+        RoleError, match=r"(?s)'crash' failed 3 times.*a reason to"
+    ) as e:
+        supervisor.run()
+    assert "in crash" in str(e.value)
+    assert lines(log) == ["born"] * 3
+    assert lines(tmp_path / "other")[-1] == "worker stopped"
+
+
+def test_stages_stop_in_order(tmp_path):
+    log = tmp_path / "log"
+    roles = [
+        Role(f"s{stage}", forever, (log, f"s{stage}"), stage) for stage in (2, 0, 1)
+    ]
+    supervisor = Supervisor([*roles, Role("c", complete_after, (log, 3), stage=3)])
+    supervisor.run()
+    assert lines(log)[3:] == ["s0 stopped", "s1 stopped", "s2 stopped"]
+
+
+def test_a_role_that_does_not_stop_is_killed(tmp_path, capfd):
+    log = tmp_path / "log"
+    supervisor = Supervisor(
+        [
+            Role("deaf", ignore_stop, (log,), grace=0.3),
+            Role("counter", complete_after, (log, 1), stage=1),
+        ]
+    )
+    supervisor.run()
+    assert "deaf does not stop, killing it" in capfd.readouterr().out
+
+
+SCRIPT = """
+import pathlib, sys
+sys.path.insert(0, {root!r})
+from tests.embodied.run.test_supervisor import *
+if __name__ == '__main__':
+    log = pathlib.Path({log!r})
+    roles = [Role(f'w{{i}}', forever, (log, f'w{{i}}')) for i in range(2)]
+    print(Supervisor(roles).run())
+"""
+
+
+def start_script(tmp_path):
+    log = tmp_path / "log"
+    root = str(pathlib.Path(__file__).parents[3])
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT.format(root=root, log=str(log))))
+    process = subprocess.Popen(
+        [sys.executable, path],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    waiter = threading.Event()
+    while len(lines(log)) < 2:
+        assert process.poll() is None
+        waiter.wait(0.02)
+    pids = [int(line.split()[1]) for line in lines(log)[:2]]
+    return process, pids, log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything(tmp_path, number):
+    process, pids, log = start_script(tmp_path)
+    os.killpg(process.pid, number)  # As a terminal does, to the whole group.
+    assert process.wait(30) == 0
+    assert "asked to stop" in process.stdout.read()
+    assert sorted(lines(log)[2:]) == ["w0 stopped", "w1 stopped"]
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_children_die_with_a_killed_supervisor(tmp_path):
+    process, pids, _ = start_script(tmp_path)
+    process.kill()
+    process.wait(30)
+    _, alive = psutil.wait_procs(
+        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10
+    )
+    assert not alive
