@@ -52,6 +52,10 @@ class Copier:
         small = np.empty((*lead, records.nbytes), np.uint8)
         small_rows = np.ndarray(lead, f"V{records.nbytes}", small)
         blocks = [small_rows, *(out[field.name] for field in records.large)]
+        if self._residency.limit:
+            for chunk, row in spots:
+                # What is needed of all windows at once, so that the disk is busy.
+                chunk.prefetch(row, min(row + lead[1], chunk.size))
         parts = self._share(blocks, enumerate(spots))
         for field in records.small:
             out[field.name][:] = records.column(small, field)
