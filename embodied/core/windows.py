@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -79,7 +80,8 @@ class Copier:
         try:
             helper = None
             if self._pool and helped:
-                helper = self._pool.submit(self._copy_all, blocks, todo)
+                with contextlib.suppress(RuntimeError):  # Closed just now.
+                    helper = self._pool.submit(self._copy_all, blocks, todo)
             parts = self._copy_all(blocks, todo)
             if helper and not helper.cancel():
                 parts += helper.result()
