@@ -40,6 +40,8 @@ class Copier:
         self._residency = residency
         parallel = (os.cpu_count() or 1) > 1
         self._pool = ThreadPoolExecutor(1, "copier") if parallel else None
+        # More copies at a time than cores only fight for the interpreter lock.
+        self._slots = threading.Semaphore(os.cpu_count() or 1)
         self._lock = threading.Lock()
         self._callers = 0
         self._batches = 0
@@ -49,6 +51,12 @@ class Copier:
         self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
     ) -> None:
         """Fill `out`, leaves [B, T, ...], with the windows that start at the spots."""
+        with self._slots:
+            self._read(out, spots, records)
+
+    def _read(
+        self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
+    ) -> None:
         lead = out[STEPID].shape[:2]
         small = np.empty((*lead, records.nbytes), np.uint8)
         small_rows = np.ndarray(lead, f"V{records.nbytes}", small)
