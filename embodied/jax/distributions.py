@@ -239,15 +239,15 @@ class TwoHot(Distribution):
         self.logits = logits.astype(jnp.float32)
 
     def pred(self) -> Float[Array, "*S"]:
-        """Σ p·bin as Σ (p₊ - p₋)·bin₊ over pairs, so that uniform p gives exactly 0.
+        """Σ p·bin as Σ (p₋ - p₊)·bin₋ over pairs from the outside in.
 
-        A sum of rounded products would not: compilers fuse one product of each pair.
+        So uniform probabilities give exactly 0. A sum of two rounded products would
+        not: compilers fuse one of them into the addition.
         """
         probs = jax.nn.softmax(self.logits)
-        bins = symexp_bins(probs.shape[-1])
-        mid = len(bins) // 2
-        pairs = probs[..., mid + 1 :] - probs[..., :mid][..., ::-1]
-        return (pairs * bins[mid + 1 :]).sum(-1)
+        mid = probs.shape[-1] // 2
+        pairs = probs[..., :mid] - probs[..., mid + 1 :][..., ::-1]
+        return (pairs * symexp_bins(probs.shape[-1])[:mid]).sum(-1)
 
     def loss(self, target: Float[Array, "*S"]) -> Float[Array, "*S"]:
         """Cross-entropy with the two bins around the target, weighted linearly."""
