@@ -77,13 +77,13 @@ def imag_loss(
     """
     check_same(reward=seq.reward, cont=seq.cont, logp=seq.logp)
     val, slow = sg(seq.value.pred()), sg(seq.slow.pred())
-    weight = sg(jnp.cumprod(seq.cont, 1))[:, :-1]
+    weight = sg(jnp.cumprod(seq.cont, 1))
     ret = sg(lambda_return(seq.reward, seq.cont, val, lam))
     norm = update_range(norm, ret, rate, perclo, perchi)
     adv = (ret - val[:, :-1]) / norm.scale(limit)
     entropy = sum(seq.entropy.values(), jnp.zeros((), jnp.float32))
-    policy = -weight * (seq.logp * _pad(adv) + actent * entropy)[:, :-1]
-    value = weight * critic_loss(seq.value, _pad(ret), slow, slowreg)[:, :-1]
+    policy = -(weight * (seq.logp * _pad(adv) + actent * entropy))[:, :-1]
+    value = (weight * critic_loss(seq.value, _pad(ret), slow, slowreg))[:, :-1]
     normed = (ret - norm.lo) / norm.scale(limit)
     metrics = {
         "adv": adv.mean(),
