@@ -45,8 +45,8 @@ class Imagined(NamedTuple):
     cont: Float[Array, "N T"]  # Continue probability; holds the discount.
     value: TwoHot  # Online critic.
     slow: TwoHot  # Slow critic.
-    logp: Float[Array, "N T"]  # Log-probability of the action, over all keys.
-    entropy: Mapping[str, Float[Array, "N T"]]  # Policy entropy per action key.
+    logp: Float[Array, "N H"]  # Log-probability of the actions, over all keys.
+    entropy: Mapping[str, Float[Array, "N H"]]  # Policy entropy per action key.
 
 
 class ImagLoss(NamedTuple):
@@ -75,14 +75,14 @@ def imag_loss(
     policy = -w_t (log π(a_t) sg((R_t - v_t) / scale) + η H(π))
     value = w_t (twohot(R_t) + slowreg · twohot(slow_t)),  w = cumprod(cont)
     """
-    check_same(reward=seq.reward, cont=seq.cont, logp=seq.logp)
+    check_same(reward=seq.reward, cont=seq.cont)
     val, slow = sg(seq.value.pred()), sg(seq.slow.pred())
     weight = sg(jnp.cumprod(seq.cont, 1))
     ret = sg(lambda_return(seq.reward, seq.cont, val, lam))
     norm = update_range(norm, ret, rate, perclo, perchi)
     adv = (ret - val[:, :-1]) / norm.scale(limit)
     entropy = sum(seq.entropy.values(), jnp.zeros((), jnp.float32))
-    policy = -(weight * (seq.logp * _pad(adv) + actent * entropy))[:, :-1]
+    policy = -weight[:, :-1] * (seq.logp * adv + actent * entropy)
     value = (weight * critic_loss(seq.value, _pad(ret), slow, slowreg))[:, :-1]
     normed = (ret - norm.lo) / norm.scale(limit)
     metrics = {

@@ -170,13 +170,13 @@ def test_imagination_loss(run):
     g = load("imagination_loss")
 
     def fn(value, slow, policy, action, reward, cont):
-        dist = dists.Categorical(policy)
+        dist = dists.Categorical(policy[:, :-1])
         seq = losses.Imagined(
             reward,
             cont,
             dists.TwoHot(value),
             dists.TwoHot(slow),
-            dist.logp(action),
+            dist.logp(action[:, :-1]),
             {"action": dist.entropy()},
         )
         options = {k: float(g[k]) for k in ("lam", "actent", "slowreg")}
