@@ -92,5 +92,6 @@ def stage_count(height: int, width: int, stages: int) -> int:
 
 
 def stage_mults(mults: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Channel multiples of `count` stages: cut, or extended by repeating the last."""
-    return tuple(mults[min(i, len(mults) - 1)] for i in range(count))
+    """Channel multiples of `count` stages: the last ones, or the last one repeated."""
+    extra = max(0, count - len(mults))
+    return (*mults, *mults[-1:] * extra)[-count:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -39,16 +39,25 @@ def unflatten(tree: Tree, flat: Mapping[str, Any]) -> Tree:
     return jax.tree_util.tree_map_with_path(one, tree)
 
 
-def select(saved: Mapping[str, Any], current: Flat, regex: str | None) -> Flat:
-    """The saved leaves to load: all, or those whose path starts with a match.
+def select(
+    saved: Mapping[str, Any],
+    current: Mapping[str, Any],
+    regex: str | None = None,
+    name: Callable[[str], str | None] | None = None,
+) -> Flat:
+    """The saved leaves to load: all, or those whose `name` starts with a match.
 
     Raises with the list of paths if one is missing or has another shape.
     """
-    chosen = {k: v for k, v in saved.items() if not regex or re.match(regex, k)}
-    if not chosen:
-        raise ValueError(f"No parameter path matches '{regex}'.")
+    chosen = dict(saved)
+    if regex is not None and name is not None:
+        names = {path: name(path) for path in saved}
+        matching = [k for k, v in names.items() if v and re.match(regex, v)]
+        chosen = {path: saved[path] for path in matching}
+        if not chosen:
+            raise ValueError(f"No parameter path matches '{regex}'.")
     problems = [f"{k}: not in this model" for k in chosen if k not in current]
-    if not regex:
+    if regex is None:
         problems += [f"{k}: not in the checkpoint" for k in current if k not in saved]
     for key in set(chosen) & set(current):
         found, needed = np.shape(chosen[key]), np.shape(current[key])
