@@ -14,18 +14,18 @@ from elements import Space
 from dreamerv3 import report
 from dreamerv3.learning import (
     DETER,
+    OPENLOOP,
+    POLICY,
     REPORT,
     STOCH,
     Carry,
     Learner,
     State,
-    row_noise,
 )
 from dreamerv3.model import Actor
 from dreamerv3.rollout import Latent
 from embodied.core import base
-from embodied.jax import agent, batches, devices, inputs, params
-from embodied.jax.distributions import uniform
+from embodied.jax import agent, batches, devices, noise, params
 
 FLAGS = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL)
 Tree = Any
@@ -75,14 +75,14 @@ class Dreamer(agent.Model):
         self, actor: Actor, carry: Carry, obs: Tree, key: Any, greedy: bool
     ) -> tuple[Carry, Tree, Tree]:
         size = actor.dyn.stoch + self.learner.action_size
-        noise = uniform(key, (carry.action.shape[0], size))
-        carry, actions, entries = self.learner.act(actor, carry, obs, noise, greedy)
+        rows = jnp.arange(carry.action.shape[0], dtype=jnp.uint32)
+        u = noise.uniform(noise.fold(key, POLICY), rows, (size,))
+        carry, actions, entries = self.learner.act(actor, carry, obs, u, greedy)
         return carry, actions, entries if self.context else {}
 
     def train(
         self, state: State, carry: Carry, data: Tree, key: Any
     ) -> tuple[State, Carry, Tree, Tree]:
-        key = jax.random.wrap_key_data(key)
         state, carry, entries, metrics = self.learner.train(state, carry, data, key)
         return state, carry, entries if self.context else {}, metrics
 
@@ -91,18 +91,18 @@ class Dreamer(agent.Model):
     ) -> tuple[Carry, Tree]:
         """Held-out losses, open-loop predictions and optional gradient norms."""
         learner = self.learner
-        key = jax.random.fold_in(jax.random.wrap_key_data(key), REPORT)
-        key = jax.random.fold_in(key, state.step)
+        key = noise.fold(noise.fold(key, REPORT), state.step)
         seq, rows = learner.sequence(carry, data), data[batches.ROWS]
         _, aux = learner.loss(state.params, state, seq, rows, key)
         metrics = learner.metrics(aux)
         if self.config.report_gradnorms:
             metrics |= learner.gradient_norms(state, seq, rows, key)
         few, steps = min(report.SEQUENCES, len(rows)), seq.prevact.shape[1]
-        noise = row_noise(key, 2, rows[:few], (steps, state.params.dyn.stoch))
+        shape = (steps, state.params.dyn.stoch)
+        u = noise.uniform(noise.fold(key, OPENLOOP), rows[:few], shape)
         obs = {k: v[:few] for k, v in seq.obs.items()}
         start = jax.tree.map(lambda x: x[:few], seq.start)
-        dists = report.open_loop(state.params, start, obs, seq.prevact[:few], noise)
+        dists = report.open_loop(state.params, start, obs, seq.prevact[:few], u)
         metrics |= report.summarize(dists, obs, steps // 2)
         return learner.last(seq, aux), metrics
 

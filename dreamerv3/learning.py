@@ -21,13 +21,13 @@ from dreamerv3.model import Actor, Networks
 from dreamerv3.rollout import Latent
 from dreamerv3.rssm import feature, pack, unpack
 from embodied.core.base import IS_FIRST, IS_LAST, IS_TERMINAL, REWARD
-from embodied.jax import batches, heads, inputs
-from embodied.jax.distributions import uniform
+from embodied.jax import batches, heads, inputs, noise
 from embodied.jax.normalizers import Range, init_range, moving_average
 from embodied.jax.optimizer import laprop
 
 DETER, STOCH = "dyn/deter", "dyn/stoch"
-TRAIN, REPORT = 0, 1  # Domains of the randomness.
+# What randomness is for; each gets its own key.
+TRAIN, REPORT, POLICY, OBSERVE, IMAGINE, OPENLOOP = range(6)
 Metrics = dict[str, Array]
 
 
@@ -96,12 +96,12 @@ class Learner:
         return State(params, slow, opt, norm, np.zeros((), np.int32))  # type: ignore
 
     def act(
-        self, params: Actor, carry: Carry, obs: dict[str, Array], noise: Array,
+        self, params: Actor, carry: Carry, obs: dict[str, Array], u: Array,
         greedy: bool,
     ) -> tuple[Carry, dict[str, Array], dict[str, Array]]:
         """One policy step: carry, actions and the latents for the replay."""
         tokens = params.enc(obs)
-        stoch, rest = jnp.split(noise, [params.dyn.stoch], -1)
+        stoch, rest = jnp.split(u, [params.dyn.stoch], -1)
         latent, _ = params.dyn.observe_step(
             carry.latent, tokens, carry.action, obs[IS_FIRST], stoch
         )
@@ -113,7 +113,7 @@ class Learner:
         self, state: State, carry: Carry, data: dict[str, Array], key: Array
     ) -> tuple[State, Carry, dict[str, Array], Metrics]:
         """One update: state, carry, latents for the replay and metrics."""
-        key = jax.random.fold_in(jax.random.fold_in(key, TRAIN), state.step)
+        key = noise.fold(noise.fold(key, TRAIN), state.step)
         seq = self.sequence(carry, data)
         grads, aux = jax.grad(self.loss, has_aux=True)(
             state.params, state, seq, data[batches.ROWS], key
@@ -125,9 +125,8 @@ class Learner:
             state.slow, params.val, self.config.slowvalue.rate * every
         )
         metrics = self.metrics(aux) | {
-            "opt/grad_norm": optax.tree.norm(grads),
-            "opt/update_norm": optax.tree.norm(updates),
-            "opt/param_norm": optax.tree.norm(params),
+            "opt/grad_norm": opt[0].grads,
+            "opt/param_norm": opt[0].params,
             "opt/updates": (state.step + 1).astype(jnp.float32),
         }
         state = State(params, slow, opt, aux.norm, state.step + 1)
@@ -185,11 +184,11 @@ class Learner:
     ) -> tuple[dict[str, Array], Latent, Metrics]:
         """KL, reward, continue and reconstruction losses [B, T]."""
         steps, rssm = seq.prevact.shape[1], params.dyn
-        noise = row_noise(key, 0, rows, (steps, rssm.stoch))
+        u = noise.uniform(noise.fold(key, OBSERVE), rows, (steps, rssm.stoch))
         obs = seq.obs
         tokens = params.enc(obs)
         latent, posterior = rssm.observe(
-            seq.start, tokens, seq.prevact, obs[IS_FIRST], noise
+            seq.start, tokens, seq.prevact, obs[IS_FIRST], u
         )
         prior = rssm.prior_logit(latent.deter)
         kl = losses.kl_losses(
@@ -214,9 +213,9 @@ class Learner:
         batch, steps = seq.prevact.shape[:2]
         starts = min(self.config.imag_starts or steps, steps)
         begin = jax.tree.map(lambda x: sg(x[:, steps - starts :]), latent)
-        noise = self.imag_noise(params, rows, starts, key)
+        u = self.imag_noise(params, rows, starts, key)
         begin = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), begin)
-        feats, actions = imagination.imagine(params, begin, noise, self.actions)
+        feats, actions = imagination.imagine(params, begin, u, self.actions)
         imagined = imagination.judge(params, state.slow, feats, actions)
         options = dict(self.config.imag_loss) | dict(self.config.retnorm)
         imag = losses.imag_loss(imagined, state.norm, **options)
@@ -256,25 +255,13 @@ class Learner:
     ) -> Float[Array, "H N E"]:
         """Noise of the latents and actions of all imagined sequences."""
         shape = (starts, self.config.imag_length, params.dyn.stoch + self.action_size)
-        noise = row_noise(key, 1, rows, shape)
-        return jnp.moveaxis(noise.reshape(-1, *shape[1:]), 1, 0)
+        u = noise.uniform(noise.fold(key, IMAGINE), rows, shape)
+        return jnp.moveaxis(u.reshape(-1, *shape[1:]), 1, 0)
 
 
 def entries(latent: Latent) -> dict[str, Array]:
     """Latents in the form in which replay stores them."""
     return {DETER: latent.deter, STOCH: pack(latent.stoch)}
-
-
-def row_noise(
-    key: Array, domain: int, rows: Array, shape: tuple[int, ...]
-) -> Float[Array, "B ..."]:
-    """Uniform noise [B, *shape] drawn from each row's own number."""
-    key = jax.random.fold_in(key, domain)
-
-    def one(row: Array) -> Array:
-        return uniform(jax.random.fold_in(key, row), shape)
-
-    return jax.vmap(one)(rows)
 
 
 def _where(mask: Array, a: Array, b: Array) -> Array:

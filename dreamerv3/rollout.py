@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from embodied.jax.distributions import OneHot
-from embodied.jax.nets import block_linear, rms_norm
+from embodied.jax.nets import NORM_EPS, rms_norm
 
 
 class Latent(NamedTuple):
@@ -28,14 +28,17 @@ class Latent(NamedTuple):
 
 
 class Core(NamedTuple):
-    """One array per linear map of the recurrence: kernels, shifts or inputs."""
+    """One array per linear map of the recurrence: kernels, shifts or inputs.
+
+    G groups of K = D/G units.
+    """
 
     deter: Array  # Kernel [D, U].
     stoch: Array  # Kernel [S·C, U].
     mixed: Array  # Kernel [2·U, D]: the two above to the hidden layer.
-    block: Array | None  # Kernel [G, D/G, D/G]: deter to the same; no own shift.
-    more: tuple[Array, ...]  # Kernels [G, D/G, D/G] of further hidden layers.
-    gates: Array  # Kernel [G, D/G, 3·D/G].
+    block: Array | None  # Kernel [G, K, K]: deter to the same; no own shift.
+    more: tuple[Array, ...]  # Kernels [G, K, K] of further hidden layers.
+    gates: Array  # Kernel [G, K, 3·K].
 
 
 class Posterior(NamedTuple):
@@ -87,38 +90,65 @@ def activate(x: Float[Array, "*B D"], scale: Float[Array, " D"]) -> Array:
 
 def core_step(
     kernels: Core, scales: CoreScales, shifts: Core, latent: Latent
-) -> tuple[Float[Array, "*B D"], Core]:
+) -> tuple[Float[Array, "B D"], Core]:
     """Block GRU: the next deterministic state, and the inputs of all linear maps.
 
     deter' = u · tanh(r · cand) + (1 - u) · deter,  r = σ(reset),  u = σ(update - 1)
+
+    The hidden layers are laid out as [G, B, D/G], so the block-linear maps are
+    plain batched matrix products.
     """
-    dtype = kernels.deter.dtype
+    dtype, groups = kernels.deter.dtype, kernels.gates.shape[0]
     deter = latent.deter.astype(dtype)
-    stoch = latent.stoch.reshape((*deter.shape[:-1], -1)).astype(dtype)
+    stoch = latent.stoch.reshape(len(deter), -1).astype(dtype)
     x0 = activate(deter @ kernels.deter + shifts.deter, scales.deter)
     x1 = activate(stoch @ kernels.stoch + shifts.stoch, scales.stoch)
     mixed = jnp.concatenate([x0, x1], -1)
-    assert kernels.block is not None
-    hidden = mixed @ kernels.mixed + block_linear(deter, kernels.block) + shifts.mixed
-    hidden = activate(hidden, scales.hidden[0])
+    state, hidden = to_groups(deter, groups), mixed @ kernels.mixed + shifts.mixed
+    hidden = to_groups(hidden, groups) + jnp.matmul(state, kernels.block)
+    hidden = activate_groups(hidden, scales.hidden[0])
     inners = []
     for kernel, scale, shift in zip(
         kernels.more, scales.hidden[1:], shifts.more, strict=True
     ):
         inners.append(hidden)
-        hidden = activate(block_linear(hidden, kernel) + shift, scale)
-    gates = block_linear(hidden, kernels.gates) + shifts.gates
-    inputs = Core(deter, stoch, mixed, deter, tuple(inners), hidden)
-    return _gru(gates, latent.deter, kernels.gates.shape[0]), inputs
+        hidden = jnp.matmul(hidden, kernel) + to_groups(shift, groups)
+        hidden = activate_groups(hidden, scale)
+    gates = jnp.matmul(hidden, kernels.gates) + to_groups(shifts.gates, groups)
+    inputs = Core(deter, stoch, mixed, state, tuple(inners), hidden)
+    return from_groups(_gru(gates, to_groups(latent.deter, groups))), inputs
 
 
-def _gru(gates: Array, deter: Array, groups: int) -> Array:
-    batch = deter.shape[:-1]
-    gates = gates.astype(jnp.float32).reshape((*batch, groups, 3, -1))
-    reset, cand, update = (gates[..., i, :].reshape(deter.shape) for i in range(3))
+def _gru(
+    gates: Float[Array, "G B 3*K"], deter: Float[Array, "G B K"]
+) -> Float[Array, "G B K"]:
+    reset, cand, update = jnp.split(gates.astype(jnp.float32), 3, -1)
     cand = jnp.tanh(jax.nn.sigmoid(reset) * cand)
     update = jax.nn.sigmoid(update - 1)
     return update * cand + (1 - update) * deter
+
+
+def to_groups(x: Float[Array, "*B D"], groups: int) -> Float[Array, "G B K"]:
+    """Split features into groups, which become the first dimension."""
+    if x.ndim == 1:
+        return x.reshape(groups, 1, -1)
+    return jnp.moveaxis(x.reshape(len(x), groups, -1), 1, 0)
+
+
+def from_groups(x: Float[Array, "G B K"]) -> Float[Array, "B D"]:
+    """The inverse of `to_groups`."""
+    return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1)
+
+
+def activate_groups(
+    x: Float[Array, "G B K"], scale: Float[Array, " D"]
+) -> Float[Array, "G B K"]:
+    """`activate` over all groups together."""
+    wide = x.astype(jnp.float32)
+    power = jnp.mean(jnp.square(wide), (0, 2), keepdims=True)
+    scale = scale.reshape(len(x), 1, -1)
+    wide = wide * (jax.lax.rsqrt(power + NORM_EPS) * scale)
+    return jax.nn.silu(wide.astype(x.dtype))
 
 
 def posterior_step(
@@ -222,11 +252,11 @@ def _dense(x: Float[Array, "T B I"], dy: Float[Array, "T B O"]) -> Float[Array, 
 
 
 def _grouped(
-    groups: int, x: Float[Array, "T B I"], dy: Float[Array, "T B O"]
+    groups: int, x: Float[Array, "T G B I/G"], dy: Float[Array, "T B O"]
 ) -> Float[Array, "G I/G O/G"]:
     """Gradient of a block kernel: Σ x_gᵀ dy_g over time and batch."""
-    x, dy = (a.reshape((*a.shape[:2], groups, -1)) for a in (x, dy))
-    return jnp.einsum("tbgi,tbgo->gio", x, dy)
+    dy = dy.reshape((*dy.shape[:2], groups, -1))
+    return jnp.einsum("tgbi,tbgo->gio", x, dy)
 
 
 rollout.defvjp(_forward, _backward)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from embodied.core import base
-from embodied.jax import devices, sharding
+from embodied.jax import devices, noise, sharding
 from embodied.jax.batches import narrow
 
 Tree = Any
@@ -31,7 +31,7 @@ class Acting:
         self.params = jax.device_put(leaves, self.everywhere, may_alias=False)
         self.offered: deque[list[Any]] = deque(maxlen=3)  # Handed over, oldest first.
         self.lock = threading.Lock()  # Held to exchange parameters.
-        self.key = np.asarray(jax.random.key_data(jax.random.key(config.seed)))
+        self.key = noise.make_key(config.seed)
         self.calls = itertools.count()
         self.compiled: dict[Any, Any] = {}
         self.copy = jax.jit(_copy, out_shardings=self.everywhere)
@@ -121,8 +121,7 @@ class Acting:
         self, params: Any, carry: Tree, obs: Any, key: Any, call: Any, greedy: bool
     ) -> tuple[Tree, Tree, Tree]:
         actor = jax.tree.unflatten(self.structure, params)
-        key = jax.random.fold_in(jax.random.wrap_key_data(key), call)
-        return self.model.policy(actor, carry, obs, key, greedy)
+        return self.model.policy(actor, carry, obs, noise.fold(key, call), greedy)
 
 
 def check_finite(kind: str, key: str, value: np.ndarray) -> None:

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from embodied.core import base
-from embodied.jax import batches, devices, params, sharding
+from embodied.jax import batches, devices, noise, params, sharding
 from embodied.jax.acting import Acting
 from embodied.jax.slots import Slots
 
@@ -79,7 +79,7 @@ class Agent(base.Agent):
         state = model.init(config.seed)
         self.place = sharding.params(self.mesh, state)
         self.state = jax.device_put(state, self.place, may_alias=False)
-        self.key = np.asarray(jax.random.key_data(jax.random.key(config.seed)))
+        self.key = noise.make_key(config.seed)
         self.lock = threading.RLock()  # Held by whoever touches `state`.
         self.running: deque[Any] = deque()  # Metrics of the updates in flight.
         self.acting = Acting(model, config, model.actor(state))

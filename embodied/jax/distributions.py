@@ -19,11 +19,6 @@ from .numerics import check_float, symlog
 Noise = Array  # Uniform in the open interval (0, 1).
 
 
-def uniform(key: Array, shape: tuple[int, ...]) -> Noise:
-    """Uniform float32 noise strictly between 0 and 1."""
-    return jax.random.uniform(key, shape, jnp.float32) + 2**-24
-
-
 def sum_event(x: Array, dims: int) -> Array:
     """Sum over the last `dims` dimensions."""
     return x.sum(tuple(range(-dims, 0))) if dims else x

@@ -49,8 +49,8 @@ def block_linear(
 ) -> Float[Array, "*B O"]:
     """y_g = x_g K_g + b_g for each of G groups of the features."""
     groups, size, _ = kernel.shape
-    blocks = x.reshape((*x.shape[:-1], groups, size))
-    y = jnp.einsum("...gi,gio->...go", blocks, kernel)
+    blocks = jnp.moveaxis(x.reshape(-1, groups, size), 1, 0)
+    y = jnp.moveaxis(jnp.matmul(blocks, kernel), 0, 1)
     y = y.reshape((*x.shape[:-1], -1))
     return y if bias is None else y + bias
 
