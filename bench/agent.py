@@ -80,7 +80,9 @@ def load_config(preset: str, batch: int, length: int, **updates: Any) -> Any:
     return elements.Config(**config.agent, **{k: config[k] for k in top})
 
 
-def make_agent(preset: str, batch: int, length: int, image: bool, **updates: Any) -> Any:
+def make_agent(
+    preset: str, batch: int, length: int, image: bool, **updates: Any
+) -> Any:
     """A DreamerV3 agent for the dummy environment."""
     from dreamerv3.agent import Agent
 
@@ -127,7 +129,10 @@ def best(fn: Callable[[], Any], seconds: float = 6.0, least: int = 5) -> float:
 
 def train_runner(agent: Any, batch: int, length: int) -> Callable[[], Any]:
     """A function that trains one step and waits for it."""
-    carry, data = agent.init_train(batch), agent.prepare(make_batch(agent, batch, length))
+    carry, data = (
+        agent.init_train(batch),
+        agent.prepare(make_batch(agent, batch, length)),
+    )
 
     def step() -> Any:
         return jax.block_until_ready(agent.train(carry, data)[2])
@@ -212,8 +217,10 @@ def calibrate() -> float:
     product = best(lambda: matrix @ matrix, 1)
     convolution = best(lambda: conv(images, kernel).block_until_ready(), 1)
     speeds = product / (2 * 2048**3 / 190e9), convolution / 34e-3
-    print(f"This machine takes {speeds[0]:.2f} (matrix product) and {speeds[1]:.2f} "
-          "(convolution) of the time of the reference machine.")
+    print(
+        f"This machine takes {speeds[0]:.2f} (matrix product) and {speeds[1]:.2f} "
+        "(convolution) of the time of the reference machine."
+    )
     return float(np.sqrt(speeds[0] * speeds[1]))
 
 
@@ -226,7 +233,9 @@ def main() -> None:
         print(json.dumps(run_case(args.cases[0])))
         return
     scale = calibrate()
-    print(f"{'case':<28}{'ours':>10}{'public':>10}{'target':>10}{'scaled':>10}{'memory':>10}")
+    print(
+        f"{'case':<28}{'ours':>10}{'public':>10}{'target':>10}{'scaled':>10}{'memory':>10}"
+    )
     for name in args.cases:
         result = in_process(name)
         public, target = CASES.get(name, (None, None))

@@ -98,7 +98,8 @@ class Decoder(eqx.Module):
         return dists
 
     def _paint(self, deter: Array, stoch: Array) -> dict[str, Distribution]:
-        assert self.canvas is not None and self.imgout is not None
+        assert self.canvas is not None
+        assert self.imgout is not None
         batch = deter.shape[:-1]
         deter, stoch = (x.reshape(-1, x.shape[-1]) for x in (deter, stoch))
         x = self.canvas(deter, stoch)

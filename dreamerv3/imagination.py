@@ -64,7 +64,8 @@ def judge(
     """What the heads say about imagined sequences; only actor and critic learn."""
     rew, con, slow = model.frozen((params.rew, params.con, slow))
     reward, cont = rew(feats), con(feats)
-    assert isinstance(reward, TwoHot) and isinstance(cont, Binary)
+    assert isinstance(reward, TwoHot)
+    assert isinstance(cont, Binary)
     dists = params.pol(feats[:, :-1])
     return losses.Imagined(
         reward=reward.pred(),

@@ -96,7 +96,11 @@ class Learner:
         return State(params, slow, opt, norm, np.zeros((), np.int32))  # type: ignore
 
     def act(
-        self, params: Actor, carry: Carry, obs: dict[str, Array], u: Array,
+        self,
+        params: Actor,
+        carry: Carry,
+        obs: dict[str, Array],
+        u: Array,
         greedy: bool,
     ) -> tuple[Carry, dict[str, Array], dict[str, Array]]:
         """One policy step: carry, actions and the latents for the replay."""
@@ -206,8 +210,13 @@ class Learner:
         return terms, latent, {"kl": kl.raw.mean()}
 
     def behavior_loss(
-        self, params: Networks, state: State, seq: Sequence, latent: Latent,
-        rows: Array, key: Array,
+        self,
+        params: Networks,
+        state: State,
+        seq: Sequence,
+        latent: Latent,
+        rows: Array,
+        key: Array,
     ) -> tuple[dict[str, Array], Range, Metrics]:
         """Actor and critic losses on imagined and critic loss on replayed steps."""
         batch, steps = seq.prevact.shape[:2]
@@ -227,7 +236,7 @@ class Learner:
             obs[REWARD].astype(jnp.float32),
             imag.ret[:, 0].reshape(batch, starts),
             params.val(feat),  # type: ignore[arg-type]
-            model.frozen(state.slow)(sg(feat)),  # type: ignore[arg-type]
+            model.frozen(state.slow)(sg(feat)),
             horizon=self.config.horizon,
             **self.config.repl_loss,
         )

@@ -61,9 +61,7 @@ def summarize(
     return metrics
 
 
-def error_curve(
-    dist: Distribution, truth: Array
-) -> Float[Array, " T"]:
+def error_curve(dist: Distribution, truth: Array) -> Float[Array, " T"]:
     """Mean absolute error in symlog space, or share of wrong classes, per step."""
     if isinstance(dist, Categorical):
         error = (dist.pred() != truth.astype(jnp.int32)).astype(jnp.float32)
@@ -86,7 +84,9 @@ def video(
     frames = (jnp.clip(colored(rows), 0, 1) * 255).astype(jnp.uint8)
     edge = ((0, 0), (0, 0), (BORDER, BORDER), (BORDER, BORDER), (0, 0))
     inside = jnp.pad(jnp.ones(frames.shape[2:4], bool), BORDER)
-    colors = jnp.where(observed[:, None], np.uint8(GREEN), np.uint8(RED))
+    colors = jnp.where(
+        observed[:, None], np.array(GREEN, np.uint8), np.array(RED, np.uint8)
+    )
     frames = jnp.where(
         inside[None, None, :, :, None],
         jnp.pad(frames, edge),

@@ -93,7 +93,8 @@ def core_step(
 ) -> tuple[Float[Array, "B D"], Core]:
     """Block GRU: the next deterministic state, and the inputs of all linear maps.
 
-    deter' = u · tanh(r · cand) + (1 - u) · deter,  r = σ(reset),  u = σ(update - 1)
+    deter' = u · tanh(r · cand) + (1 - u) · deter,  r = sigmoid(reset),
+    u = sigmoid(update - 1)
 
     The hidden layers are laid out as [G, B, D/G], so the block-linear maps are
     plain batched matrix products.
@@ -104,6 +105,7 @@ def core_step(
     x0 = activate(deter @ kernels.deter + shifts.deter, scales.deter)
     x1 = activate(stoch @ kernels.stoch + shifts.stoch, scales.stoch)
     mixed = jnp.concatenate([x0, x1], -1)
+    assert kernels.block is not None
     state, hidden = to_groups(deter, groups), mixed @ kernels.mixed + shifts.mixed
     hidden = to_groups(hidden, groups) + jnp.matmul(state, kernels.block)
     hidden = activate_groups(hidden, scales.hidden[0])
@@ -161,9 +163,7 @@ def posterior_step(
     deter = deter.astype(kernels.deter.dtype)
     x = activate(deter @ kernels.deter + shifts.deter, scales[0])
     inners = []
-    for kernel, scale, shift in zip(
-        kernels.more, scales[1:], shifts.more, strict=True
-    ):
+    for kernel, scale, shift in zip(kernels.more, scales[1:], shifts.more, strict=True):
         inners.append(x)
         x = activate(x @ kernel + shift, scale)
     logit = x @ kernels.logit + shifts.logit

@@ -55,9 +55,7 @@ class Acting:
 
     def put(self, tree: Tree, size: int) -> Tree:
         """Move a carry with leading dimension `size` to the policy's devices."""
-        return jax.device_put(
-            tree, sharding.batched(self.mesh, size), may_alias=False
-        )
+        return jax.device_put(tree, sharding.batched(self.mesh, size), may_alias=False)
 
     def step(
         self, carry: Tree, obs: base.Batch, mode: base.Mode

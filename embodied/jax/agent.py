@@ -180,7 +180,10 @@ class Agent(base.Agent):
         """`train` or `report`, compiled with explicit shardings."""
         size = len(data[batches.ROWS])
         if (kind, size) not in self.compiled:
-            many, one = sharding.batched(self.mesh, size), sharding.replicated(self.mesh)
+            many, one = (
+                sharding.batched(self.mesh, size),
+                sharding.replicated(self.mesh),
+            )
             fns = {"train": self.model.train, "report": self.model.report}
             outs = {"train": (self.place, many, many, one), "report": (many, one)}
             self.compiled[kind, size] = jax.jit(

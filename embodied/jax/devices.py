@@ -31,7 +31,7 @@ def setup(options: Any) -> None:
 
 def _started() -> bool:
     """Whether the devices of this process are already fixed."""
-    return jax._src.xla_bridge.backends_are_initialized()  # type: ignore[attr-defined]
+    return jax._src.xla_bridge.backends_are_initialized()
 
 
 def setup_cache(where: str) -> None:
@@ -62,9 +62,7 @@ def pick(indices: Sequence[int], name: str) -> list[jax.Device]:
     devices = jax.devices()
     missing = [i for i in indices if not 0 <= i < len(devices)]
     if missing or not indices:
-        raise ValueError(
-            f"jax.{name}={list(indices)} but there are {len(devices)} devices: {devices}."
-        )
+        raise ValueError(f"jax.{name}={list(indices)}, but the devices are {devices}.")
     return [devices[i] for i in indices]
 
 

@@ -25,7 +25,7 @@ def sum_event(x: Array, dims: int) -> Array:
 
 
 def choose(probs: Float[Array, "*S C"], u: Float[Array, "*S"]) -> Int[Array, "*S"]:
-    """Invert the cumulative distribution at `u`: the number of bounds at or below it."""
+    """Invert the cumulative distribution at `u`: count the bounds at or below it."""
     upper = jnp.asarray(np.triu(np.ones(2 * probs.shape[-1:], np.float32)))
     bounds = jnp.matmul(probs, upper, precision=jax.lax.Precision.HIGHEST)
     level = u[..., None] * bounds[..., -1:]
@@ -135,9 +135,7 @@ class BoundedNormal(Policy):
     stddev: Float[Array, "*S"]
     dims: int = eqx.field(static=True)
 
-    def __init__(
-        self, mean: Array, stddev: Array, lo: float, hi: float, dims: int = 0
-    ):
+    def __init__(self, mean: Array, stddev: Array, lo: float, hi: float, dims: int = 0):
         self.mean = jnp.tanh(mean.astype(jnp.float32))
         self.stddev = (hi - lo) * jax.nn.sigmoid(stddev.astype(jnp.float32) + 2) + lo
         self.dims = dims
@@ -175,7 +173,7 @@ class Binary(Distribution):
         return jax.nn.sigmoid(self.logit)
 
     def loss(self, target: Float[Array, "*S"]) -> Array:
-        """-t ln σ(x) - (1 - t) ln(1 - σ(x)) = softplus(x) - t x."""
+        """-t ln p - (1 - t) ln(1 - p) = softplus(x) - t x for p = sigmoid(x)."""
         check_float("target", target)
         return jax.nn.softplus(self.logit) - target * self.logit
 

@@ -61,7 +61,9 @@ def flatten(
         value = values[key.name]
         batch = value.shape[: value.ndim - key.rank]
         if key.classes:
-            value = jax.nn.one_hot(value.astype(jnp.int32), key.classes, dtype="float32")
+            value = jax.nn.one_hot(
+                value.astype(jnp.int32), key.classes, dtype="float32"
+            )
         else:
             value = value.astype(jnp.float32)
             value = symlog(value) if squash else value

@@ -6,6 +6,9 @@ compilation. Layers compute in their `dtype`; norms always compute in float32.
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,8 +24,8 @@ TRUNCATION = 1.1368
 
 def truncated_normal(
     rng: np.random.Generator, shape: tuple[int, ...], outscale: float = 1.0
-) -> np.ndarray:
-    """Kernel ~ N(0, (1.1368² / fan_in)) cut at ±2σ; fan_in = Π shape[:-1]."""
+) -> Any:
+    """Kernel ~ N(0, (1.1368² / fan_in)) cut at two stddevs; fan_in = Π shape[:-1]."""
     values = rng.standard_normal(shape, np.float32)
     outside = np.abs(values) > 2
     while outside.any():
@@ -30,6 +33,11 @@ def truncated_normal(
         outside = np.abs(values) > 2
     scale = outscale * TRUNCATION * np.sqrt(1 / np.prod(shape[:-1]))
     return values * np.float32(scale)
+
+
+def constant(value: float, size: int) -> Any:
+    """A vector of one value, on the host."""
+    return np.full(size, value, np.float32)
 
 
 def rms_norm(
@@ -71,7 +79,7 @@ class Linear(eqx.Module):
         dtype: str = "float32",
     ):
         self.kernel = truncated_normal(rng, (size, units), outscale)
-        self.bias = np.zeros(units, np.float32)
+        self.bias = constant(0, units)
         self.dtype = dtype
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
@@ -97,7 +105,7 @@ class BlockLinear(eqx.Module):
         if size % groups or units % groups:
             raise ValueError(f"{size} and {units} units do not split in {groups}.")
         self.kernel = truncated_normal(rng, (groups, size // groups, units // groups))
-        self.bias = np.zeros(units, np.float32)
+        self.bias = constant(0, units)
         self.dtype = dtype
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
@@ -111,7 +119,7 @@ class Norm(eqx.Module):
     scale: Float[Array, " D"]
 
     def __init__(self, size: int):
-        self.scale = np.ones(size, np.float32)
+        self.scale = constant(1, size)
 
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         return rms_norm(x, self.scale)
@@ -148,8 +156,7 @@ class MLP(eqx.Module):
     ):
         sizes = [size] + [units] * layers
         self.layers = tuple(
-            Layer(rng, size, units, dtype)
-            for size, units in zip(sizes[:-1], sizes[1:], strict=True)
+            Layer(rng, size, units, dtype) for size, units in itertools.pairwise(sizes)
         )
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
@@ -166,7 +173,7 @@ class Conv(eqx.Module):
 
     def __init__(self, rng: np.random.Generator, size: int, units: int, kernel: int):
         self.kernel = truncated_normal(rng, (kernel, kernel, size, units))
-        self.bias = np.zeros(units, np.float32)
+        self.bias = constant(0, units)
 
     def cast(self, dtype: str) -> tuple[Array, Array]:
         """Kernel and bias in the compute dtype."""

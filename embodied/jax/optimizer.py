@@ -29,25 +29,25 @@ class ClipState(NamedTuple):
 class LaPropState(NamedTuple):
     """State of `scale_by_laprop`."""
 
-    count: Int[Array, ""]  # Updates so far.
+    step: Int[Array, ""]  # Updates so far.
     mu: Groups  # Momentum of the scaled gradients.
     nu: Groups  # Running mean of the squared gradients.
 
 
 def clip_agc(
-    grad: Float[Array, "N *S"],
+    grad: Float[Array, "N ..."],
     grad_norm: Float[Array, " N"],
     param_norm: Float[Array, " N"],
     clip: float,
     pmin: float,
-) -> Float[Array, "N *S"]:
+) -> Float[Array, "N ..."]:
     """g · min(1, clip · max(pmin, ‖w‖) / ‖g‖), per tensor."""
     bound = clip * jnp.maximum(pmin, param_norm)
     factor = jnp.minimum(1.0, bound / jnp.maximum(grad_norm, 1e-30))
     return grad * factor.reshape((-1,) + (1,) * (grad.ndim - 1))
 
 
-def tensor_norms(x: Float[Array, "N *S"]) -> Float[Array, " N"]:
+def tensor_norms(x: Float[Array, "N ..."]) -> Float[Array, " N"]:
     """Euclidean norm of each tensor of a group."""
     return jnp.sqrt(jnp.sum(jnp.square(x), tuple(range(1, x.ndim))))
 
@@ -77,8 +77,8 @@ def scale_by_laprop(
 ) -> optax.GradientTransformation:
     """RMS scaling, then momentum, both bias-corrected (LaProp, arXiv:2002.04839).
 
-    ν ← β₂ ν + (1 - β₂) g²,  u = g / (sqrt(ν / (1 - β₂ᵗ)) + ε)
-    μ ← β₁ μ + (1 - β₁) u,   update = μ / (1 - β₁ᵗ)
+    nu = β₂ nu + (1 - β₂) g²,  u = g / (sqrt(nu / (1 - β₂ᵗ)) + ε)
+    mu = β₁ mu + (1 - β₁) u,   update = mu / (1 - β₁ᵗ)
     """
 
     def init(params: Tree) -> LaPropState:
@@ -89,7 +89,7 @@ def scale_by_laprop(
         grads: Tree, state: LaPropState, params: Tree = None
     ) -> tuple[Tree, LaPropState]:
         del params
-        count = state.count + 1
+        count = state.step + 1
         fix1 = 1 / (1 - beta1 ** count.astype(jnp.float32))
         fix2 = 1 / (1 - beta2 ** count.astype(jnp.float32))
 

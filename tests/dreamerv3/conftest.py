@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import tempfile
 
 import elements
 import numpy as np
@@ -47,7 +48,8 @@ TINY = {
     "batch_size": 4,
     "batch_length": 6,
     "report_length": 6,
-    "jax.cache": "off",
+    # Agents of the same shape compile once, also across test runs.
+    "jax.cache": str(pathlib.Path(tempfile.gettempdir()) / "dreamerv3-test-cache"),
 }
 
 

@@ -67,7 +67,14 @@ def strict():
 
 def make_rssm(g: dict) -> rssm.RSSM:
     net = rssm.RSSM(
-        np.random.default_rng(0), 10, 4, deter=16, hidden=8, stoch=3, classes=4, blocks=4
+        np.random.default_rng(0),
+        10,
+        4,
+        deter=16,
+        hidden=8,
+        stoch=3,
+        classes=4,
+        blocks=4,
     )
     params = {}
     for i in range(3):
@@ -94,7 +101,9 @@ def test_rssm_step(run):
         latent, logit = net.observe_step(start, tokens, action, reset, noise)
         return latent.deter, net.prior_logit(latent.deter), logit
 
-    outs = run(fn)(net, *(g[k] for k in ("deter", "stoch", "action", "reset", "tokens")))
+    outs = run(fn)(
+        net, *(g[k] for k in ("deter", "stoch", "action", "reset", "tokens"))
+    )
     for key, value in zip(
         ("next_deter", "prior_logits", "posterior_logits"), outs, strict=True
     ):

@@ -18,7 +18,10 @@ GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 
 def load(name: str) -> dict:
     with np.load(GOLDEN / f"{name}.npz") as data:
-        return {k: v if v.shape or v.dtype.kind != "f" else float(v) for k, v in data.items()}
+        return {
+            k: v if v.shape or v.dtype.kind != "f" else float(v)
+            for k, v in data.items()
+        }
 
 
 def close(actual, desired, tol=1e-5):
@@ -46,7 +49,9 @@ def test_symlog(run):
 def test_twohot(run):
     g = load("twohot")
     close(dists.symexp_bins(255), g["bins"])
-    close(run(lambda x, t: dists.TwoHot(x).loss(t))(g["logits"], g["target"]), g["loss"])
+    close(
+        run(lambda x, t: dists.TwoHot(x).loss(t))(g["logits"], g["target"]), g["loss"]
+    )
     close(run(lambda x: dists.TwoHot(x).pred())(g["logits"]), g["pred"])
 
 
