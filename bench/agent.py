@@ -2,7 +2,7 @@
 
     python bench/agent.py                 # All cases, each in its own process.
     python bench/agent.py train:size1m:8x32 policy:size1m:8 ...
-    python bench/agent.py --parts size1m:8x32
+    python bench/agent.py parts:size1m:8x32   # Share of each part and FLOP floor.
 
 Float32, image 64x64x3 and the other keys of the dummy environment. The last column
 scales the target by a calibration of this machine (convolution and matrix product).
@@ -65,6 +65,7 @@ CASES = {
     "report:size1m:8x32": (0.28, 0.28),
     "train_vector:size1m:8x32": (None, None),
     "policy_vector:size1m:8": (None, None),
+    "parts:size1m:8x32": (None, None),
 }
 
 
@@ -186,6 +187,17 @@ def in_process(name: str) -> dict[str, float]:
     return json.loads(out.stdout.splitlines()[-1])
 
 
+def run_parts(preset: str, shape: str, image: bool = True) -> float:
+    """Print what share of a train step each part takes."""
+    import parts
+
+    batch, length = map(int, shape.split("x"))
+    agent = make_agent(preset, batch, length, image)
+    data = agent.prepare(make_batch(agent, batch, length))
+    parts.show(agent, data, (batch, length), best)
+    return 0.0
+
+
 def run_case(name: str) -> dict[str, float]:
     """Seconds and peak memory of one case in this process."""
     kind, preset, *args = name.split(":")
@@ -195,6 +207,7 @@ def run_case(name: str) -> dict[str, float]:
         "policy": run_policy,
         "compile": run_compile,
         "warm": run_warm,
+        "parts": run_parts,
     }
     options = {"image": False} if kind.endswith("_vector") else {}
     seconds = runners[kind.removesuffix("_vector")](preset, *args, **options)
@@ -237,6 +250,9 @@ def main() -> None:
         f"{'case':<28}{'ours':>10}{'public':>10}{'target':>10}{'scaled':>10}{'memory':>10}"
     )
     for name in args.cases:
+        if name.startswith("parts"):
+            subprocess.run([sys.executable, __file__, "--one", name], check=True)
+            continue
         result = in_process(name)
         public, target = CASES.get(name, (None, None))
         row = [result["seconds"], public, target, target and target * scale]

@@ -9,9 +9,13 @@ from typing import Any
 
 import jax
 
+from embodied.jax import cpu
+
 
 def setup(options: Any) -> None:
     """Apply the `jax` block of the config; later calls may not change devices."""
+    if options.platform in ("auto", "cpu"):
+        cpu.tune()
     if not options.prealloc:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if options.mock_devices:

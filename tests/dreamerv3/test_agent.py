@@ -285,7 +285,7 @@ def test_clear_errors_for_spaces(kit):
             "b": Space(np.uint8, (32, 32, 3)),
         },
         "at most two dimensions": {"x": Space(np.float32, (2, 2, 2))},
-        "give it bounds": {"x": Space(np.int32)},
+        "give it bounds": {"x": Space(np.int32, (), 0, 2**20)},
         "nothing to observe": {},
     }
     for message, extra in bad.items():
