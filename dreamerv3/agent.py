@@ -122,10 +122,9 @@ class Agent(agent.Agent):
     ):
         devices.setup(config.jax)
         dtype = devices.compute_dtype(config.jax.compute_dtype)
-        obs_space = {
-            k: v for k, v in obs_space.items() if not k.startswith(base.LOG_PREFIX)
-        }
-        act_space = {k: v for k, v in act_space.items() if k != base.RESET}
-        super().__init__(Dreamer(obs_space, act_space, config, dtype), config)
+        self.obs_space, self.act_space = dict(obs_space), dict(act_space)
+        seen = {k: v for k, v in obs_space.items() if not k.startswith(base.LOG_PREFIX)}
+        actions = {k: v for k, v in act_space.items() if k != base.RESET}
+        super().__init__(Dreamer(seen, actions, config, dtype), config)
         print(f"Parameters ({dtype} compute):")
         print(params.describe(self.state.params))

@@ -18,7 +18,8 @@ import jax
 import numpy as np
 
 from embodied.core import base
-from embodied.jax import batches, devices, noise, params, sharding
+from embodied.core.checkpoint import Codec
+from embodied.jax import batches, devices, noise, params, sharding, store
 from embodied.jax.acting import Acting
 from embodied.jax.slots import Slots
 
@@ -69,6 +70,8 @@ class Model(abc.ABC):
 
 class Agent(base.Agent):
     """Runs a model on devices."""
+
+    codec = Codec(store.write, store.read)  # How a checkpoint stores the state.
 
     def __init__(self, model: Model, config: Any):
         self.model, self.config = model, config
