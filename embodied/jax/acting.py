@@ -14,7 +14,7 @@ import numpy as np
 
 from embodied.core import base
 from embodied.jax import devices, noise, sharding
-from embodied.jax.batches import narrow
+from embodied.jax.batches import check_finite, narrow
 
 Tree = Any
 
@@ -120,14 +120,6 @@ class Acting:
     ) -> tuple[Tree, Tree, Tree]:
         actor = jax.tree.unflatten(self.structure, params)
         return self.model.policy(actor, carry, obs, noise.fold(key, call), greedy)
-
-
-def check_finite(kind: str, key: str, value: np.ndarray) -> None:
-    """Raise with the name of the key if a value is NaN or infinite."""
-    finite = np.isfinite(value)
-    if not finite.all():
-        rows = sorted({int(i) for i in np.argwhere(~finite)[:, 0]})
-        raise ValueError(f"The {kind} '{key}' is NaN or infinite in rows {rows}.")
 
 
 def _copy(leaves: list[Any]) -> list[Any]:

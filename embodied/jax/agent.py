@@ -135,7 +135,7 @@ class Agent(base.Agent):
         for value in (*entries.values(), *metrics.values()):
             value.copy_to_host_async()
         outs: base.Batch = {}
-        if stepid is not None:
+        if stepid is not None and entries:
             outs["replay"] = {base.STEPID: stepid[:, self.model.context :], **entries}
         return carry, outs, metrics
 
@@ -155,6 +155,10 @@ class Agent(base.Agent):
     def prepare(self, data: base.Batch) -> batches.Prepared:
         """Move what the model needs to the devices; `stepid` stays on the host."""
         host = batches.select(data, self.model.batch_keys)
+        if self.config.finite_check:
+            for key in set(host) - set(self.ext_space):
+                if host[key].dtype.kind == "f":
+                    batches.check_finite("batch", key, host[key])
         result = batches.Prepared(self._put(host, len(host[batches.ROWS])))
         if base.STEPID in data:
             result[base.STEPID] = np.asarray(data[base.STEPID])

@@ -55,6 +55,14 @@ def narrow(x: np.ndarray) -> np.ndarray:
     return x.astype(names[x.dtype.name]) if x.dtype.name in names else x
 
 
+def check_finite(kind: str, key: str, value: np.ndarray) -> None:
+    """Raise with the name of the key if a value is NaN or infinite."""
+    finite = np.isfinite(value)
+    if not finite.all():
+        rows = sorted({int(i) for i in np.argwhere(~finite)[:, 0]})
+        raise ValueError(f"The {kind} '{key}' is NaN or infinite in rows {rows}.")
+
+
 class DeviceStream(Iterator[Prepared]):
     """Moves batches to the devices, `depth` ahead by a thread or in line if 0."""
 
