@@ -1,0 +1,252 @@
+"""How fast the replay inserts, samples, updates, saves and loads, beside the floor.
+
+    python -m bench.replay [--directory /tmp] [--steps 100000] [--threads 8]
+
+Rates are the best of a few repeats. The floor is what copying the same bytes takes:
+windows at random places of a large array into a buffer that is there already. Ratios
+to the public implementation are scaled by memory bandwidth, as its figures were taken
+on a machine that copied 10.1 GB/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from embodied.replay import Replay
+
+LENGTH, BATCH, ENVS = 65, 16, 16
+PUBLIC = {
+    "insert": 12.8e3,
+    "sample": 377.0,
+    "capacity": 12.1e3,
+    "save": 19.4,
+    "load": 3.3,
+}
+PUBLIC_COPY = 10.1e9
+Step = dict[str, Any]
+
+
+def make_steps(count: int, seed: int = 0) -> Step:
+    """Steps of 16.4 kB as in the issue, stacked."""
+    rng = np.random.default_rng(seed)
+    return {
+        "image": rng.integers(0, 256, (count, 64, 64, 3), np.uint8),
+        "latent": rng.random((count, 1024), np.float32),
+        "vector": rng.random((count, 12), np.float32),
+        "reward": rng.random(count, np.float32),
+        "is_first": np.zeros(count, bool),
+        "is_last": np.zeros(count, bool),
+        "is_terminal": np.zeros(count, bool),
+    }
+
+
+def best(function: Callable[[], Any], repeats: int) -> float:
+    """Seconds of the fastest call."""
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def copy_rate() -> float:
+    """Bytes per second of `np.copyto` of 128 MiB, the calibration of the baseline."""
+    source = np.ones(128 << 20, np.uint8)
+    target = np.ones_like(source)
+    return source.nbytes / best(lambda: np.copyto(target, source), 5)
+
+
+class Floor:
+    """Copies as many bytes as a batch holds, in windows from random places."""
+
+    def __init__(self, nbytes: int):
+        self._window = nbytes // BATCH
+        self._source = np.ones(1 << 30, np.uint8)
+        self._target = np.ones((BATCH, self._window), np.uint8)
+        self._rng = np.random.default_rng(0)
+
+    def __call__(self) -> None:
+        """Copy one batch."""
+        limit = len(self._source) - self._window
+        for index, start in enumerate(self._rng.integers(0, limit, BATCH).tolist()):
+            self._target[index] = self._source[start : start + self._window]
+
+
+def insert_batches(replay: Replay, steps: Step, batches: int, first: int = 0) -> None:
+    """Insert `batches` times one step of each environment."""
+    workers = range(first, first + ENVS)
+    for _ in range(batches):
+        replay.add_batch(steps, workers)
+
+
+def insert_rate(replay: Replay, batches: int, repeats: int = 5) -> float:
+    """Steps per second through `add_batch` of all environments."""
+    steps = make_steps(ENVS)
+    seconds = best(lambda: insert_batches(replay, steps, batches // repeats), repeats)
+    return batches // repeats * ENVS / seconds
+
+
+def single_rate(replay: Replay, count: int, repeats: int = 5) -> float:
+    """Steps per second through `add`."""
+    stacked = make_steps(ENVS)
+    steps = [{k: v[i] for k, v in stacked.items()} for i in range(ENVS)]
+
+    def insert() -> None:
+        for index in range(count // repeats):
+            replay.add(steps[index % ENVS], 100 + index % ENVS)
+
+    return count // repeats / best(insert, repeats)
+
+
+def threaded(work: Callable[[int], None], threads: int) -> float:
+    """Seconds until all threads have done their work."""
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+    begin = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - begin
+
+
+def threaded_insert_rate(replay: Replay, batches: int, threads: int) -> float:
+    """Steps per second of several threads with environments of their own."""
+    steps = make_steps(ENVS)
+
+    def work(index: int) -> None:
+        insert_batches(replay, steps, batches // threads, 1000 + index * ENVS)
+
+    return batches // threads * threads * ENVS / threaded(work, threads)
+
+
+def threaded_sample_rate(replay: Replay, samples: int, threads: int) -> float:
+    """Batches per second of several threads."""
+
+    def work(index: int) -> None:
+        del index
+        for _ in range(samples // threads):
+            replay.sample(BATCH)
+
+    return samples // threads * threads / threaded(work, threads)
+
+
+def update_rate(replay: Replay) -> float:
+    """Batches per second whose 16x64 latents are written back."""
+    sampled = replay.sample(BATCH)
+    data = {key: sampled[key][:, 1:].copy() for key in ("stepid", "latent")}
+    return 1 / best(lambda: replay.update(data), 30)
+
+
+class Report:
+    """Prints one line per measurement."""
+
+    def __init__(self, scale: float):
+        self._scale = scale  # How much faster this machine copies.
+
+    def rate(self, name: str, value: float, public: str = "", goal: float = 0) -> float:
+        """A rate, and how it compares with the public implementation."""
+        line = f"{name:<34}{value:>12,.0f} /s"
+        if public:
+            plain = value / PUBLIC[public]
+            line += f"{plain:>8.2f}x public, {plain / self._scale:.2f}x scaled"
+            line += f" (goal {goal}x)"
+        print(line, flush=True)
+        return value
+
+    def seconds(self, name: str, value: float, note: str = "") -> None:
+        """A duration."""
+        print(f"{name:<34}{value:>12.3f} s  {note}", flush=True)
+
+
+def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -> None:
+    """Sampling against the floor, alone and from several threads."""
+    nbytes = sum(leaf.nbytes for leaf in replay.sample(BATCH).values())
+    floor = Floor(nbytes)
+    floor_rate = report.rate("floor: copy 16x65", 1 / best(floor, 50))
+    rate = report.rate(
+        "sample 16x65", 1 / best(lambda: replay.sample(BATCH), 50), "sample", 1.2
+    )
+    median = float(
+        np.median([best(lambda: replay.sample(BATCH), 1) for _ in range(99)])
+    )
+    report.seconds("sample 16x65, median", median)
+    print(
+        f"{'':<34}{nbytes * rate / 1e9:>12.1f} GB/s = {rate / floor_rate:.0%} of floor"
+    )
+    many = max(threaded_sample_rate(replay, 240, args.threads) for _ in range(3))
+    report.rate(f"sample 16x65, {args.threads} threads", many, "sample", 1.2)
+    report.rate("update 16x64 latents", update_rate(replay))
+
+
+def measure(directory: str | None, report: Report, args: argparse.Namespace) -> None:
+    """All measurements of one kind of storage."""
+    replay = Replay(LENGTH, args.steps, directory)
+    batches = args.steps // ENVS
+    begin = time.perf_counter()
+    report.rate("insert, batches of 16", insert_rate(replay, batches), "insert", 5)
+    report.seconds("insert, all of it", time.perf_counter() - begin)
+    measure_sampling(replay, report, args)
+    if directory:
+        replay = measure_restart(replay, directory, report, args)
+    insert_rate(replay, batches // 10)
+    rate = insert_rate(replay, batches)
+    report.rate("insert at capacity", rate, "capacity", 5)
+    report.rate("insert one by one", single_rate(replay, args.steps // 4), "insert", 2)
+    threads = args.threads
+    many = max(threaded_insert_rate(replay, batches // 4, threads) for _ in range(4))
+    report.rate(f"insert, {threads} threads", many, "insert", 5)
+    replay.close()
+
+
+def measure_restart(
+    replay: Replay, directory: str, report: Report, args: argparse.Namespace
+) -> Replay:
+    """Save, close, and open the directory again."""
+    report.seconds(f"save {args.steps} steps", best(replay.save, 3), "goal 1 s")
+    items = len(replay)
+    replay.close()
+    begin = time.perf_counter()
+    replay = Replay(LENGTH, args.steps, directory)
+    seconds = time.perf_counter() - begin
+    assert len(replay) == items, (len(replay), items)
+    report.seconds(f"load {args.steps} steps", seconds, "goal 1 s")
+    begin = time.perf_counter()
+    replay.sample(BATCH)
+    report.seconds("first sample after load", time.perf_counter() - begin)
+    begin = time.perf_counter()
+    replay.flush()
+    report.seconds("flush to the disk itself", time.perf_counter() - begin)
+    return replay
+
+
+def main() -> None:
+    """Run all measurements."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--directory", default=tempfile.gettempdir())
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--threads", type=int, default=8)
+    args = parser.parse_args()
+    copy = copy_rate()
+    print(f"np.copyto of 128 MiB: {copy / 1e9:.1f} GB/s (public: 10.1 GB/s)")
+    report = Report(copy / PUBLIC_COPY)
+    directory = tempfile.mkdtemp(dir=args.directory)
+    try:
+        print(f"\nOn disk, in {directory}")
+        measure(directory, report, args)
+    finally:
+        shutil.rmtree(directory)
+    print("\nIn memory")
+    measure(None, report, args)
+
+
+if __name__ == "__main__":
+    main()

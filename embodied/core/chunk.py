@@ -1,0 +1,219 @@
+"""A chunk: consecutive steps of one worker, in one mapped file or in memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied.core import layout, mapping
+from embodied.core.layout import ORDER, PRIORITY, RAW, RECORDS, ChunkError, Header
+from embodied.core.packed import PackedColumn
+
+# Steps whose file pages are made in one go, ahead of the steps themselves.
+AHEAD = 64
+
+Buffer = bytes | memoryview
+
+
+class Chunk:
+    """Columns of `size` steps, filled from the front.
+
+    A step is written in three moves: `place` picks the row, `write` fills it, `commit`
+    marks it as there. The mark is one number in the mapped file, written last, so that
+    after a crash a step is either there with all its keys or not at all. Rows are
+    visible to readers only once committed. `lock` keeps `update` apart from readers
+    and from the compressor; rows that are still being written need no lock.
+    """
+
+    def __init__(
+        self, header: Header, buffer: np.ndarray, mapped: mapping.Mapping | None = None
+    ):
+        self.header = header
+        self.number = header.number
+        self.nonce = header.nonce
+        self.size = header.size
+        self.lock = threading.Lock()
+        self.count = 0  # Steps that are there.
+        self.fill = 0  # Steps that are there or being written.
+        self.live = 0  # Items that start in this chunk.
+        self.next: Chunk | None = None  # Continues the stream without a gap.
+        self.prev: Chunk | None = None
+        self.items: np.ndarray | None = None  # Item id by row, with priorities only.
+        self.gone = False  # Deleted.
+        self.pending = True  # Windows that start here may still be completed.
+        self._fd: int | None = None
+        self.attach(header, buffer, mapped)
+
+    def attach(
+        self, header: Header, buffer: np.ndarray, mapped: mapping.Mapping | None
+    ) -> None:
+        """Use these bytes. To exchange them later, hold the lock."""
+        columns = {x.field.name: _column(x, header, buffer) for x in header.columns}
+        self.header, self.mapped = header, mapped
+        self.order: np.ndarray = columns.pop(ORDER)
+        self.priority: np.ndarray = columns.pop(PRIORITY)
+        self.records: np.ndarray = columns.pop(RECORDS)
+        self._large = list(columns.values())
+        self._rows = [layout.as_rows(x) for x in (self.records, *self._large)]
+        self.columns: dict[str, Any] = columns  # Every key, small ones as views.
+        records = layout.Records(header.schema)
+        for field in records.small:
+            columns[field.name] = records.column(self.records, field)
+
+    @property
+    def end(self) -> int:
+        """Sequence number after the last step."""
+        return self.header.start + self.count
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room left."""
+        return self.fill == self.size
+
+    @property
+    def packed(self) -> bool:
+        """Whether some columns are compressed."""
+        return any(x.codec != RAW for x in self.header.columns)
+
+    @property
+    def last_order(self) -> int:
+        """When the newest step was inserted, counted in steps; 0 if there is none."""
+        return int(self.order[self.count - 1]) if self.count else 0
+
+    def place(self) -> int:
+        """Reserve the next row."""
+        row = self.fill
+        if self._fd is not None and row % AHEAD == 0:
+            self._make_pages(row)
+        self.fill += 1
+        return row
+
+    def write(self, row: int, blocks: list[np.ndarray], index: int) -> None:
+        """Fill a row with row `index` of other blocks: records, then large keys.
+
+        These are arrays of whole rows as `as_rows` makes them.
+        """
+        for block, other in zip(self._rows, blocks, strict=True):
+            block[row : row + 1] = other[index : index + 1]
+
+    def commit(self, row: int, order: int) -> None:
+        """Mark a row as there."""
+        self.order[row] = order
+        self.count = row + 1
+
+    def read(self, blocks: list[np.ndarray], index: tuple, lo: int, hi: int) -> None:
+        """Copy rows to an index of other blocks: records as rows, then large keys."""
+        with self.lock:
+            blocks[0][index] = self._rows[0][lo:hi]
+            for block, other in zip(self._large, blocks[1:], strict=True):
+                other[index] = block[lo:hi]
+
+    def seal(self) -> None:
+        """No more rows will be written."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+            assert self.mapped is not None
+            self.mapped.read_ahead(True)
+
+    def unseal(self, path: Path) -> None:
+        """Prepare the file for rows to be written."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        # Reading ahead would make single pages where `_make_pages` wants many at once.
+        assert self.mapped is not None
+        self.mapped.read_ahead(False)
+
+    def _make_pages(self, row: int) -> None:
+        """Write zeros over the next rows through the file.
+
+        The kernel then makes and maps many pages at once, which costs a fraction of
+        what a page fault for each of them costs when the rows are written.
+        """
+        assert self._fd is not None
+        rows = min(AHEAD, self.size - row)
+        for column in self.header.columns:
+            nbytes = column.field.nbytes
+            internal = column.field.name in (ORDER, PRIORITY)
+            if rows * nbytes >= mapping.PAGE and not internal:
+                os.pwrite(self._fd, bytes(rows * nbytes), column.offset + row * nbytes)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", None) is not None:
+            self.seal()
+
+
+def create(header: Header, path: Path | None) -> Chunk:
+    """A new chunk, in a file or in memory. Raises OSError if the disk is full."""
+    unset = np.full(header.size, np.nan, np.float32)
+    if path is None:
+        chunk = Chunk(header, mapping.memory(header.nbytes))
+        chunk.priority[:] = unset
+        return chunk
+    marks = np.zeros(header.size, np.int64)
+    mapped = create_file(header, path, {PRIORITY: unset.data, ORDER: marks.data})
+    chunk = Chunk(header, np.asarray(mapped), mapped)
+    chunk.unseal(path)
+    return chunk
+
+
+def create_file(
+    header: Header, path: Path, blobs: Mapping[str, Buffer]
+) -> mapping.Mapping:
+    """Make the file under another name first, so that it is never there in part."""
+    temporary = path.with_suffix(".tmp")
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        mapping.allocate(fd, header.nbytes)
+        os.pwrite(fd, header.encode(), 0)
+        for column in header.columns:
+            if column.field.name in blobs:
+                os.pwrite(fd, blobs[column.field.name], column.offset)
+        mapped = mapping.Mapping(fd, header.nbytes)
+        os.rename(temporary, path)
+        return mapped
+    except OSError:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(fd)
+
+
+def load(path: Path) -> Chunk:
+    """Map an existing file. Reads the header and the marks, but no data."""
+    with path.open("rb") as file:
+        data = file.read(mapping.PAGE)
+        length = layout.header_length(data)
+        if length > mapping.PAGE:
+            data += file.read(min(length, 1 << 24) - len(data))
+        actual = os.fstat(file.fileno()).st_size
+    try:
+        header = layout.decode(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ChunkError(f"unreadable header: {error}") from error
+    if actual != header.nbytes:
+        raise ChunkError(f"has {actual} bytes instead of {header.nbytes}")
+    mapped = mapping.open_mapping(path, header.nbytes)
+    chunk = Chunk(header, np.asarray(mapped), mapped)
+    chunk.count = chunk.fill = _committed(chunk.order)
+    return chunk
+
+
+def _committed(order: np.ndarray) -> int:
+    """Length of the prefix of increasing marks."""
+    valid = np.diff(order, prepend=0) > 0
+    return len(order) if valid.all() else int(valid.argmin())
+
+
+def _column(column: layout.Column, header: Header, buffer: np.ndarray) -> Any:
+    raw = buffer[column.offset : column.offset + column.nbytes]
+    if column.codec == RAW:
+        field = column.field
+        return raw.view(field.dtype).reshape(header.size, *field.shape)
+    if column.codec == layout.ZLIB:
+        return PackedColumn(raw, column.field, header.size)
+    raise ChunkError(f"unknown compression {column.codec!r}")

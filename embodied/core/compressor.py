@@ -1,0 +1,109 @@
+"""Compresses completed chunks in the background."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+
+import numpy as np
+
+from embodied.core import chunk as chunklib
+from embodied.core import layout, packed
+from embodied.core.chunk import Chunk
+from embodied.core.layout import RAW, ZLIB, Column, Header
+from embodied.core.store import ChunkStore
+
+log = logging.getLogger(__name__)
+
+
+class Compressor:
+    """A thread that rewrites the chunks it is given with fewer bytes."""
+
+    def __init__(self, store: ChunkStore):
+        self._store = store
+        self._queue: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
+        self._idle = threading.Condition()
+        self._pending = 0
+        self._thread = threading.Thread(target=self._run, daemon=True, name="compress")
+        self._thread.start()
+
+    def submit(self, chunk: Chunk) -> None:
+        """Compress a chunk that is full."""
+        with self._idle:
+            self._pending += 1
+        self._queue.put(chunk)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left to do; False if that took too long."""
+        with self._idle:
+            return self._idle.wait_for(self._is_idle, timeout)
+
+    def close(self) -> None:
+        """Stop after the chunk at hand."""
+        self._queue.put(None)
+        while not self._queue.empty() and self._queue.get() is not None:
+            pass
+        self._queue.put(None)
+        self._thread.join()
+
+    def _is_idle(self) -> bool:
+        return self._pending == 0
+
+    def _run(self) -> None:
+        while (chunk := self._queue.get()) is not None:
+            try:
+                compress(self._store, chunk)
+            except OSError as error:
+                # The chunk stays as it is, which is as good.
+                log.warning("Cannot compress chunk %s: %s", chunk.number, error)
+            with self._idle:
+                self._pending -= 1
+                self._idle.notify_all()
+
+
+def compress(store: ChunkStore, chunk: Chunk) -> None:
+    """Rewrite a full chunk with its large integer columns compressed."""
+    blobs = {
+        field.name: packed.pack(chunk.columns[field.name])
+        for field in chunk.header.schema
+        if packed.worth_packing(field)
+    }
+    columns = [_resized(x, chunk.size, blobs) for x in chunk.header.columns]
+    header = layout.arrange(chunk.header, columns)
+    if header.nbytes < 0.9 * chunk.header.nbytes:
+        _exchange(store, chunk, header, blobs)
+
+
+def inflate(store: ChunkStore, chunk: Chunk) -> None:
+    """Undo `compress`, for an update of a compressed column."""
+    columns = [_resized(x, chunk.size, {}) for x in chunk.header.columns]
+    _exchange(store, chunk, layout.arrange(chunk.header, columns), {})
+
+
+def _exchange(
+    store: ChunkStore, chunk: Chunk, header: Header, blobs: dict[str, bytes]
+) -> None:
+    """Write the chunk anew and put the file in place of the old one.
+
+    Readers and `update` wait meanwhile. The file of a deleted chunk does not come back.
+    """
+    path = store.path(chunk.number)
+    with chunk.lock:
+        if path is None or chunk.gone:
+            return
+        blocks = {layout.ORDER: chunk.order, layout.PRIORITY: chunk.priority}
+        blocks[layout.RECORDS] = chunk.records
+        data = dict(blobs)
+        for name in (x.field.name for x in header.columns):
+            if name not in blobs:
+                data[name] = (blocks | chunk.columns)[name][:].tobytes()
+        mapped = chunklib.create_file(header, path, data)
+        chunk.attach(header, np.asarray(mapped), mapped)
+
+
+def _resized(column: Column, size: int, blobs: dict[str, bytes]) -> Column:
+    name = column.field.name
+    if name in blobs:
+        return Column(column.field, 0, len(blobs[name]), ZLIB)
+    return Column(column.field, 0, column.field.nbytes * size, RAW)

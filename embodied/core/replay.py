@@ -1,0 +1,264 @@
+"""The replay: stores the steps of many workers and serves sequences of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from embodied.core import base, history, stepcheck, writeback
+from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
+from embodied.core.buffers import BufferPool
+from embodied.core.compressor import Compressor
+from embodied.core.index import Index
+from embodied.core.layout import Records, Schema
+from embodied.core.selectors import Selector, Uniform
+from embodied.core.store import ChunkStore
+from embodied.core.windows import STEPID_FIELD, Copier
+from embodied.core.writer import Placement, undo
+
+VERSION = 1
+COUNTERS = ("inserts", "duplicates", "samples", "updates", "update_misses")
+
+
+class ReplayClosedError(RuntimeError):
+    """The replay was closed while or before waiting for items."""
+
+
+class Replay(base.Replay):
+    """Every window of `length` consecutive steps of a worker is one item.
+
+    At most `capacity` items are kept, the oldest are evicted first. With a `directory`
+    the steps live in mapped files of `chunksize` steps: a step whose `add` returned
+    survives the death of the process, and opening the directory again finds it. Without
+    one they live in memory and `save` keeps nothing. `memory` bounds the resident bytes
+    of the files and `compress` shrinks completed ones in the background.
+
+    Three locks, never waited for in another order: `_adding` lets one thread add at a
+    time; `_lock` guards the index and is held for no copy or I/O; each chunk has one
+    that keeps `update` apart from readers. Evicted chunks are not reused, so whoever
+    still reads one reads what was there.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        capacity: int,
+        directory: str | os.PathLike | None = None,
+        chunksize: int = 1024,
+        online: bool = False,
+        selector: Selector | None = None,
+        seed: int = 0,
+        name: str = "replay",
+        compress: bool = False,
+        memory: int = 0,
+    ):
+        if length < 1 or chunksize < 1:
+            raise ValueError(f"bad length {length} or chunksize {chunksize}")
+        self.length, self.capacity, self.name = length, int(capacity), name
+        self.online = online
+        self._rng = np.random.default_rng(seed)
+        self._adding = threading.Lock()
+        self._lock = threading.Lock()
+        self._ready = threading.Condition(self._lock)
+        self._closed = False
+        selector = selector or Uniform()
+        self._index = Index(length, self.capacity, selector, online)
+        self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+        self._waited = 0.0
+        self._pool = BufferPool()
+        self._store = ChunkStore(directory, chunksize, int(memory))
+        self._copier = Copier(self._store.residency)
+        disk = directory is not None
+        self._compressor = Compressor(self._store) if compress and disk else None
+        self._records = self._recover()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> None:
+        """Append a step to the stream of a worker; when it returns, the step is safe.
+
+        `seq` is the sequence number of the step in the worker's stream. A number up to
+        the last one stored is ignored, as that step is there; one that leaves out
+        numbers starts a new segment, and no window goes over the gap. Without numbers
+        each step follows the one before, unless the replay was opened in between.
+        """
+        batch = stepcheck.as_arrays(step)
+        self._add(batch, [worker], None if seq is None else [seq])
+
+    def add_batch(
+        self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
+    ) -> None:
+        """Append one step per worker; leaves of `steps` are [len(workers), ...].
+
+        See `add`. Either all steps are stored or, if an error is raised, none.
+        """
+        self._add(stepcheck.as_batch(steps, len(workers)), workers, seqs)
+
+    def sample(
+        self, batch: int, mode: Mode = "train", timeout: float | None = None
+    ) -> Batch:
+        """Sequences [batch, length, ...] with `stepid`; waits until there are any.
+
+        The first step of each has `is_first` set, and `is_last` is set where the next
+        step has `is_first`. Fresh sequences of the online queue go to `train` only.
+        """
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        with self._ready:
+            self._wait(timeout)
+            spots = self._index.draw(self._rng, batch, fresh=mode == "train")
+            self._counts["samples"] += batch
+            records = self._records
+        assert records is not None
+        out = self._pool.batch((*records.schema, STEPID_FIELD), (batch, self.length))
+        self._copier.read(out, spots, records)
+        return out
+
+    def update(self, data: Batch) -> None:
+        """Write values back into stored steps by `stepid`; evicted steps are skipped.
+
+        Leaves are [B, T, ...], and `priority` [B, T] is what a prioritized selector
+        goes by.
+        """
+        if self._records is None:
+            return
+        stepid = np.asarray(data[STEPID])
+        lead = stepid.shape[:-1]
+        values = stepcheck.update_values(data, self._records.schema, lead)
+        flat = stepid.reshape(-1, stepid.shape[-1])
+        written, changed = writeback.write(
+            self._store, self._index.chunks, flat, values
+        )
+        with self._lock:
+            self._counts["updates"] += written
+            self._counts["update_misses"] += len(flat) - written
+            self._index.reprioritize(changed)
+
+    def stats(self) -> Metrics:
+        """Sizes, and counts and waiting time since the last call."""
+        with self._lock:
+            stats: Metrics = {
+                "items": len(self._index),
+                "steps": sum(chunk.count for chunk in self._index.chunks.values()),
+                "chunks": len(self._index.chunks),
+                "bytes": sum(
+                    chunk.header.nbytes for chunk in self._index.chunks.values()
+                ),
+                "streams": len(self._index.writers),
+                "online_queue": len(self._index.queue),
+                "skipped_files": len(self._store.skipped),
+                "evictions": self._index.evictions,
+                "sample_wait": self._waited,
+                **self._counts,
+            }
+            self._counts = dict.fromkeys(COUNTERS, 0)
+            self._waited = 0.0
+            self._index.evictions = 0
+            return stats
+
+    def save(self) -> dict[str, Any]:
+        """Counters; the steps themselves are in the directory at all times."""
+        with self._lock:
+            return {"version": VERSION, "order": self._index.order}
+
+    def load(self, data: Any) -> None:
+        """Restore what `save` returned. Steps were found when the replay was made."""
+        with self._adding, self._lock:
+            self._index.order = max(self._index.order, int(data["order"]))
+
+    def flush(self) -> None:
+        """Return once all is compressed and on disk, safe from a loss of power."""
+        if self._compressor:
+            self._compressor.join()
+        with self._lock:
+            chunks = list(self._index.chunks.values())
+        for chunk in chunks:
+            if chunk.mapped is not None:
+                chunk.mapped.sync()
+
+    def close(self) -> None:
+        """Turn away all who wait or add, and let others open the directory."""
+        with self._adding, self._ready:
+            self._closed = True
+            self._ready.notify_all()
+        if self._compressor:
+            self._compressor.close()
+        for chunk in list(self._index.chunks.values()):
+            chunk.seal()
+        self._copier.close()
+        self._store.close()
+
+    def _add(
+        self, batch: Batch, workers: Sequence[int], seqs: Sequence[int] | None
+    ) -> None:
+        with self._adding:
+            if self._closed:
+                raise ReplayClosedError(f"{self.name} is closed")
+            records = self._records or Records(stepcheck.infer_schema(batch))
+            blocks = stepcheck.to_blocks(batch, records)
+            placements = self._place(workers, seqs, records.schema)
+            for x in placements:
+                x.chunk.write(x.row, blocks, x.which)
+                self._store.residency.touch(x.chunk)
+            with self._ready:
+                self._records = records
+                self._counts["duplicates"] += len(workers) - len(placements)
+                self._counts["inserts"] += len(placements)
+                dropped = self._index.commit(placements)
+                self._ready.notify_all()
+        for chunk in dropped:
+            self._store.delete(chunk)
+        if self._compressor:
+            for x in placements:
+                if x.row + 1 == x.chunk.size:
+                    self._compressor.submit(x.chunk)
+
+    def _place(
+        self, workers: Sequence[int], seqs: Sequence[int] | None, schema: Schema
+    ) -> list[Placement]:
+        """A row for each step that is not there yet."""
+        placements: list[Placement] = []
+        horizon = self._index.horizon
+        try:
+            for index, worker in enumerate(workers):
+                seq = None if seqs is None else int(seqs[index])
+                writer = self._index.writer(int(worker))
+                placement = writer.place(seq, index, self._store, schema, horizon)
+                if placement is not None:
+                    placements.append(placement)
+        except BaseException:
+            undo(placements, self._store)
+            raise
+        return placements
+
+    def _wait(self, timeout: float | None) -> None:
+        """Under the lock, until there are items."""
+        if not len(self._index) and not self._closed:
+            begin = time.perf_counter()
+
+            def ready() -> bool:
+                return self._closed or len(self._index) > 0
+
+            arrived = self._ready.wait_for(ready, timeout)
+            self._waited += time.perf_counter() - begin
+            if not arrived:
+                raise TimeoutError(f"no items in {self.name} after {timeout} s")
+        if self._closed:
+            raise ReplayClosedError(f"{self.name} is closed")
+
+    def _recover(self) -> Records | None:
+        """Take up what is in the directory."""
+        found = history.recover(self._store, self.length)
+        for chunk in self._index.recover(found):
+            self._store.delete(chunk)
+        if self._compressor:
+            for chunk in self._index.chunks.values():
+                if chunk.full and not chunk.packed:
+                    self._compressor.submit(chunk)
+        return Records(found.schema) if found.schema else None

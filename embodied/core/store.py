@@ -1,0 +1,168 @@
+"""Where chunks live: a directory of mapped files, or plain memory."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from embodied.core import chunk as chunklib
+from embodied.core import layout
+from embodied.core.chunk import Chunk
+from embodied.core.layout import ChunkError, Schema
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".chunk"
+LOCKFILE = "lock"
+
+
+class ReplayFullError(OSError):
+    """No disk space for another chunk: the step was not stored, all others are safe."""
+
+
+class ChunkStore:
+    """Creates, finds and deletes chunks.
+
+    `directory=None` keeps them in memory. `memory` bounds, in bytes, how much of the
+    mapped files is resident in this process; 0 leaves it to the system.
+    """
+
+    def __init__(self, directory: str | os.PathLike | None, size: int, memory: int = 0):
+        self.size = size
+        self.directory = Path(directory) if directory is not None else None
+        self.skipped: list[str] = []  # Files that were reported and not loaded.
+        self.residency = Residency(memory if directory is not None else 0)
+        self._next = 1
+        self._rng = np.random.default_rng()  # Nonces differ between runs of one seed.
+        self._lockfile = self._acquire() if self.directory else None
+
+    def create(self, worker: int, start: int, schema: Schema) -> Chunk:
+        """A new chunk whose first step will be `start` of the worker's stream."""
+        nonce = int(self._rng.integers(1, 1 << 31))
+        number, self._next = self._next, self._next + 1
+        header = layout.plan(number, nonce, worker, start, self.size, schema)
+        try:
+            return chunklib.create(header, self.path(number))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            message = f"no room for {header.nbytes} bytes in {self.directory}; free"
+            message += " disk space or lower replay.size and add the step again"
+            raise ReplayFullError(error.errno, message) from error
+
+    def delete(self, chunk: Chunk) -> None:
+        """Forget a chunk. Who still reads it may go on."""
+        chunk.seal()
+        self.residency.forget(chunk)
+        if chunk.next is not None:
+            chunk.next.prev = None
+        with chunk.lock:
+            chunk.gone = True
+            path = self.path(chunk.number)
+            if path is not None:
+                path.unlink(missing_ok=True)
+
+    def load(self) -> list[Chunk]:
+        """All whole chunks of the directory, by number. Others are reported."""
+        if self.directory is None:
+            return []
+        chunks = []
+        for path in sorted(self.directory.glob("*" + SUFFIX)):
+            with contextlib.suppress(ValueError):
+                self._next = max(self._next, int(path.stem) + 1)
+            try:
+                chunks.append(self._load(path))
+            except (ChunkError, OSError) as error:
+                self.skip(path.name, str(error))
+        for path in self.directory.glob("*.tmp"):
+            path.unlink()  # From a crash while making a file: nothing was stored in it.
+        return [chunk for chunk in chunks if not self._drop_empty(chunk)]
+
+    def path(self, number: int) -> Path | None:
+        """The file of a chunk, if there are files."""
+        return self.directory and self.directory / f"{number:010d}{SUFFIX}"
+
+    def skip(self, name: str, reason: str) -> None:
+        """Report a file that is left out."""
+        self.skipped.append(name)
+        log.warning("Skipping %s in %s: %s", name, self.directory, reason)
+
+    def close(self) -> None:
+        """Let another process open the directory."""
+        if self._lockfile is not None:
+            self._lockfile.close()
+            self._lockfile = None
+
+    def _load(self, path: Path) -> Chunk:
+        chunk = chunklib.load(path)
+        if path.name != f"{chunk.number:010d}{SUFFIX}":
+            raise ChunkError(f"is chunk {chunk.number} under another name")
+        return chunk
+
+    def _drop_empty(self, chunk: Chunk) -> bool:
+        if chunk.count == 0:
+            self.delete(chunk)
+        return chunk.count == 0
+
+    def _acquire(self):
+        """Lock the directory; the system unlocks it when the process dies."""
+        assert self.directory is not None
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = (self.directory / LOCKFILE).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise RuntimeError(
+                f"{self.directory} is in use by another replay; close that one first"
+            ) from None
+        return file
+
+
+class Residency:
+    """Keeps mapped pages in this process below a limit, longest unused chunks first.
+
+    Counts whole chunks once anything in them is touched: how many pages around it the
+    kernel maps as well is its own affair. Released pages stay in the page cache while
+    there is room, so touching them again is cheap.
+    """
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self._touched: collections.OrderedDict[Chunk, int] = collections.OrderedDict()
+        self._total = 0
+        self._lock = threading.Lock()
+
+    def touch(self, chunk: Chunk) -> None:
+        """Note that a chunk is about to be read or written."""
+        if not self.limit:
+            return
+        with self._lock:
+            self._total -= self._touched.pop(chunk, 0)
+            self._touched[chunk] = chunk.header.nbytes
+            self._total += chunk.header.nbytes
+            excess = self._pop_excess()
+        for other in excess:
+            if other.mapped is not None:
+                other.mapped.release()
+
+    def forget(self, chunk: Chunk) -> None:
+        """A chunk is gone."""
+        with self._lock:
+            self._total -= self._touched.pop(chunk, 0)
+
+    def _pop_excess(self) -> list[Chunk]:
+        excess = []
+        while self._total > self.limit and len(self._touched) > 1:
+            other, nbytes = self._touched.popitem(last=False)
+            self._total -= nbytes
+            excess.append(other)
+        return excess

@@ -1,0 +1,117 @@
+"""Copies windows out of chunks into a batch of sequences."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from embodied.core.base import IS_FIRST, IS_LAST, STEPID
+from embodied.core.chunk import Chunk
+from embodied.core.layout import Field, Records
+from embodied.core.store import Residency
+
+STEPID_FIELD = Field(STEPID, np.dtype(np.int32), (3,))  # Chunk number, row, nonce.
+Batch = dict[str, np.ndarray]
+Todo = Iterator[tuple[int, tuple[Chunk, int]]]  # Sequence, and where it starts.
+# Sequence, time, first row, number of rows, chunk number, nonce.
+Part = tuple[int, int, int, int, int, int]
+# Smaller batches are not worth waking up another thread.
+WORTH_SHARING = 4 << 20
+
+
+class Copier:
+    """Copies windows with two threads: the caller and a helper.
+
+    One core cannot use the memory bandwidth of the machine, and numpy copies without
+    holding the interpreter lock. Both take the next window from one iterator. Callers
+    that copy at the same time are parallel enough and do without the helper.
+    """
+
+    def __init__(self, residency: Residency):
+        self._residency = residency
+        parallel = (os.cpu_count() or 1) > 1
+        self._pool = ThreadPoolExecutor(1, "copier") if parallel else None
+        self._lock = threading.Lock()
+        self._callers = 0
+
+    def read(
+        self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
+    ) -> None:
+        """Fill `out`, leaves [B, T, ...], with the windows that start at the spots."""
+        lead = out[STEPID].shape[:2]
+        small = np.empty((*lead, records.nbytes), np.uint8)
+        small_rows = np.ndarray(lead, f"V{records.nbytes}", small)
+        blocks = [small_rows, *(out[field.name] for field in records.large)]
+        parts = self._share(blocks, enumerate(spots))
+        for field in records.small:
+            out[field.name][:] = records.column(small, field)
+        out[STEPID][:] = _stepids(sorted(parts)).reshape(*lead, 3)
+        mark_borders(out)
+
+    def close(self) -> None:
+        """End the helpers."""
+        if self._pool:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _share(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
+        """Copy all windows, with the helper if that pays off."""
+        with self._lock:
+            self._callers += 1
+            alone = self._callers == 1
+        try:
+            helper = None
+            large = sum(block.nbytes for block in blocks) >= WORTH_SHARING
+            if self._pool and alone and large:
+                helper = self._pool.submit(self._copy_all, blocks, todo)
+            parts = self._copy_all(blocks, todo)
+            if helper and not helper.cancel():
+                parts += helper.result()
+            return parts
+        finally:
+            with self._lock:
+                self._callers -= 1
+
+    def _copy_all(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
+        parts: list[Part] = []
+        for index, (chunk, row) in todo:
+            parts += self._copy(blocks, index, chunk, row)
+        return parts
+
+    def _copy(
+        self, blocks: list[np.ndarray], index: int, start: Chunk, row: int
+    ) -> list[Part]:
+        """Copy one window, from as many chunks as it spans."""
+        at, length, parts = 0, blocks[0].shape[1], []
+        chunk: Chunk | None = start
+        while at < length:
+            assert chunk is not None
+            count = min(length - at, chunk.size - row)
+            self._residency.touch(chunk)
+            chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
+            parts.append((index, at, row, count, chunk.number, chunk.nonce))
+            at += count
+            chunk, row = chunk.next, 0
+        return parts
+
+
+def mark_borders(out: Batch) -> None:
+    """Sequences begin an episode, and an episode that another one follows has ended."""
+    if IS_FIRST in out:
+        out[IS_FIRST][:, 0] = True
+        if IS_LAST in out:
+            out[IS_LAST][:, :-1] |= out[IS_FIRST][:, 1:]
+
+
+def _stepids(parts: list[Part]) -> np.ndarray:
+    """One id per step: chunk number, row and nonce."""
+    _, _, row, count, number, nonce = np.array(parts, np.int64).T
+    ids = np.empty((count.sum(), 3), np.int32)
+    ids[:, 0] = np.repeat(number, count)
+    ids[:, 1] = np.arange(len(ids)) + np.repeat(row - np.cumsum(count) + count, count)
+    ids[:, 2] = np.repeat(nonce, count)
+    return ids

@@ -1,0 +1,348 @@
+"""What survives restarts, kills, broken files and a full disk."""
+
+import errno
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from embodied.core import mapping
+from embodied.replay import Replay, ReplayFullError
+from embodied.testing.replay_model import all_items, make_step
+
+
+def stored_codes(replay):
+    """The codes of all steps, whether in an item or not, by worker."""
+    codes: dict[int, list[int]] = {}
+    chunks = replay._index.chunks.values()
+    for chunk in sorted(chunks, key=lambda x: x.header.start):
+        found = chunk.columns["code"][: chunk.count].tolist()
+        codes.setdefault(chunk.header.worker, []).extend(found)
+    return codes
+
+
+def fill(replay, worker, start, stop, numbered=True):
+    for index in range(start, stop):
+        replay.add(make_step(worker, index), worker, index if numbered else None)
+
+
+def test_restart_finds_everything(tmp_path):
+    replay = Replay(length=5, capacity=37, directory=tmp_path, chunksize=4)
+    for index in range(40):
+        for worker in (1, 2):
+            replay.add(make_step(worker, index), worker)
+    batch = replay.sample(10)
+    replay.update({"stepid": batch["stepid"], "latent": batch["latent"] + 0.25})
+    before = all_items(replay)
+    latents = _latents(replay)
+    state = replay.save()
+    replay.close()
+    replay = Replay(length=5, capacity=37, directory=tmp_path, chunksize=4)
+    replay.load(state)
+    assert all_items(replay) == before
+    assert _latents(replay) == latents
+    assert len(list(tmp_path.glob("*.chunk"))) == replay.stats()["chunks"]
+    replay.update({"stepid": batch["stepid"], "latent": batch["latent"] - 5000})
+    assert replay.stats()["updates"] > 0
+    replay.close()
+
+
+def _latents(replay):
+    return {
+        int(code): float(latent)
+        for chunk in replay._index.chunks.values()
+        for code, latent in zip(
+            chunk.columns["code"][: chunk.count],
+            chunk.columns["latent"][: chunk.count, 0],
+            strict=True,
+        )
+    }
+
+
+def test_length_and_capacity_may_change_between_runs(tmp_path):
+    replay = Replay(length=5, capacity=100, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 0, 30)
+    replay.close()
+    replay = Replay(length=9, capacity=10, directory=tmp_path, chunksize=7)
+    assert all_items(replay)[0] == tuple(range(1012, 1021))
+    fill(replay, 1, 30, 40)
+    assert all_items(replay)[-1] == tuple(range(1031, 1040))
+    replay.close()
+
+
+def test_steps_sent_twice_are_stored_once_also_after_a_restart(tmp_path):
+    replay = Replay(length=3, capacity=100, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 0, 10)
+    fill(replay, 1, 5, 12)
+    replay.close()
+    replay = Replay(length=3, capacity=100, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 8, 15)
+    assert stored_codes(replay) == {1: [1000 + i for i in range(15)]}
+    assert len(replay) == 13
+    assert replay.stats()["duplicates"] == 4
+    replay.close()
+
+
+def test_steps_without_numbers_start_a_new_segment_after_a_restart(tmp_path):
+    replay = Replay(length=3, capacity=100, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 0, 6, numbered=False)
+    replay.close()
+    replay = Replay(length=3, capacity=100, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 6, 12, numbered=False)
+    starts = [item[0] - 1000 for item in all_items(replay)]
+    assert starts == [0, 1, 2, 3, 6, 7, 8, 9]
+    replay.close()
+    replay = Replay(length=3, capacity=100, directory=tmp_path, chunksize=4)
+    assert [item[0] - 1000 for item in all_items(replay)] == starts
+    replay.close()
+
+
+def test_two_replays_in_one_directory_is_an_error(tmp_path):
+    replay = Replay(length=3, capacity=10, directory=tmp_path)
+    with pytest.raises(RuntimeError, match="in use"):
+        Replay(length=3, capacity=10, directory=tmp_path)
+    replay.close()
+    Replay(length=3, capacity=10, directory=tmp_path).close()
+
+
+def test_broken_and_foreign_files_are_reported_and_skipped(tmp_path, caplog):
+    replay = Replay(length=3, capacity=100, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 0, 28)
+    replay.close()
+    files = sorted(tmp_path.glob("*.chunk"))
+    assert len(files) == 7
+    _damage(files)
+    (tmp_path / "notes.txt").write_text("not ours")
+    (tmp_path / "zzz.chunk").write_text("not ours either")
+    (tmp_path / "0000000099.tmp").write_text("half made")
+    replay = Replay(length=3, capacity=100, directory=tmp_path, chunksize=4)
+    assert stored_codes(replay) == {1: [1004, 1005, 1006, 1007, 1024, 1025, 1026, 1027]}
+    assert [x[0] for x in all_items(replay)] == [1004, 1005, 1024, 1025]
+    assert replay.stats()["skipped_files"] == 6
+    assert len([x for x in caplog.records if "Skipping" in x.message]) == 6
+    fill(replay, 1, 28, 40)
+    assert all_items(replay)[-1] == (1037, 1038, 1039)
+    assert (tmp_path / "zzz.chunk").exists()
+    replay.close()
+
+
+def _damage(files):
+    with files[0].open("r+b") as file:
+        file.truncate(100)
+    files[2].write_bytes(b"")
+    with files[3].open("r+b") as file:
+        file.seek(40)
+        file.write(b"\xff")
+    with files[4].open("r+b") as file:
+        file.truncate(os.path.getsize(files[4]) - 1)
+    files[5].write_bytes(os.urandom(20_000))
+
+
+def test_steps_without_their_mark_are_not_there(tmp_path):
+    replay = Replay(length=2, capacity=100, directory=tmp_path, chunksize=8)
+    fill(replay, 1, 0, 6)
+    next(iter(replay._index.chunks.values())).order[4] = 0
+    replay.close()
+    replay = Replay(length=2, capacity=100, directory=tmp_path, chunksize=8)
+    assert stored_codes(replay) == {1: [1000, 1001, 1002, 1003]}
+    fill(replay, 1, 4, 8)
+    assert stored_codes(replay) == {1: [1000 + i for i in range(8)]}
+    replay.close()
+
+
+def test_other_schema_in_the_directory(tmp_path):
+    replay = Replay(length=2, capacity=100, directory=tmp_path)
+    fill(replay, 1, 0, 6)
+    replay.close()
+    replay = Replay(length=2, capacity=100, directory=tmp_path)
+    with pytest.raises(ValueError, match="use another directory"):
+        replay.add(make_step(1, 6, size=7), 1)
+    assert len(replay) == 5
+    replay.close()
+
+
+def fill_until_full(replay):
+    for index in range(10_000):
+        steps = [make_step(worker, index, 9000) for worker in (1, 2)]
+        batch = {k: np.stack([x[k] for x in steps]) for k in steps[0]}
+        replay.add_batch(batch, [1, 2], [index, index])
+
+
+def check_full(replay):
+    """Fill until it raises; nothing is lost."""
+    with pytest.raises(ReplayFullError, match="free disk space") as info:
+        fill_until_full(replay)
+    assert info.value.errno == errno.ENOSPC
+    stored = len(stored_codes(replay)[1])
+    expect = {w: [w * 1000 + i for i in range(stored)] for w in (1, 2)}
+    assert stored_codes(replay) == expect
+    assert len(all_items(replay)) == 2 * (stored - 2)
+    return stored, expect
+
+
+def test_full_disk_simulated(tmp_path, monkeypatch):
+    replay = Replay(length=3, capacity=10_000, directory=tmp_path, chunksize=8)
+    real, calls = mapping.allocate, []
+
+    def allocate(fd, nbytes):
+        calls.append(nbytes)
+        if len(calls) in (6, 7):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(fd, nbytes)
+
+    monkeypatch.setattr(mapping, "allocate", allocate)
+    stored, _ = check_full(replay)
+    assert stored == 16
+    assert not list(tmp_path.glob("*.tmp"))
+    with pytest.raises(ReplayFullError):
+        replay.add(make_step(1, stored, 9000), 1, stored)
+    replay.add(make_step(1, stored, 9000), 1, stored)
+    replay.close()
+    replay = Replay(length=3, capacity=10_000, directory=tmp_path, chunksize=8)
+    assert len(stored_codes(replay)[1]) == 17
+    assert len(stored_codes(replay)[2]) == 16
+    replay.close()
+
+
+def test_full_disk_for_real(tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
+    if os.getuid() or not shutil.which("mount") or subprocess.call(mount):
+        pytest.skip("cannot mount a small file system")
+    try:
+        replay = Replay(length=3, capacity=10_000, directory=tmp_path, chunksize=8)
+        stored, expect = check_full(replay)
+        replay.close()
+        replay = Replay(length=3, capacity=10_000, directory=tmp_path, chunksize=8)
+        assert stored_codes(replay) == expect
+        assert stored > 8
+        replay.close()
+    finally:
+        subprocess.check_call(["umount", "-l", str(tmp_path)])
+
+
+WORKERS = 3
+
+
+def _add_until_killed(directory, starts, acks):
+    replay = Replay(4, 10**6, directory, chunksize=16, compress=True)
+    for offset in range(10**6):
+        seqs = [start + offset for start in starts]
+        steps = [_small_step(w, seq) for w, seq in enumerate(seqs)]
+        batch = {k: np.stack([x[k] for x in steps]) for k in steps[0]}
+        replay.add_batch(batch, range(WORKERS), seqs)
+        os.write(acks, b"x")
+
+
+def _small_step(worker, seq):
+    code = worker * 1_000_000 + seq
+    return {
+        "code": np.int32(code),
+        "image": np.full(400, code % 251, np.uint8),
+        "latent": np.full(100, code, np.float32),
+    }
+
+
+def _kill_after(directory, starts, wanted):
+    """Acknowledged batches of a process that is killed after about `wanted`."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            _add_until_killed(directory, starts, writer)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    acked = 0
+    while acked < wanted:
+        data = os.read(reader, wanted - acked)
+        assert data, "the process died by itself"
+        acked += len(data)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while data := os.read(reader, 1 << 16):
+        acked += len(data)
+    os.close(reader)
+    return acked
+
+
+def test_kill_9_loses_nothing_acknowledged(tmp_path):
+    rng = random.Random(0)
+    acked = [0] * WORKERS
+    for kill in range(50):
+        # The client did not see the last answers and sends those steps again.
+        starts = [max(0, count - rng.randrange(3)) for count in acked]
+        count = _kill_after(tmp_path, starts, rng.randrange(1, 80))
+        acked = [max(a, s + count) for a, s in zip(acked, starts, strict=True)]
+        replay = Replay(4, 10**6, tmp_path, chunksize=16)
+        codes = stored_codes(replay)
+        for worker in range(WORKERS):
+            first = worker * 1_000_000
+            assert codes[worker] == list(range(first, first + len(codes[worker])))
+            assert len(codes[worker]) >= acked[worker], (kill, worker)
+        assert len(replay) == sum(len(x) - 3 for x in codes.values())
+        batch = replay.sample(20)
+        assert (batch["image"] == (batch["code"] % 251)[..., None]).all()
+        assert (batch["latent"] == batch["code"][..., None]).all()
+        replay.close()
+        acked = [len(codes[worker]) for worker in range(WORKERS)]
+    assert min(acked) > 500
+
+
+def test_compression_shrinks_files_and_keeps_content(tmp_path):
+    replay = Replay(6, 1000, tmp_path, chunksize=64, compress=True)
+    for index in range(300):
+        replay.add(make_step(1, index, 9000), 1)
+    replay.flush()
+    assert sum(chunk.packed for chunk in replay._index.chunks.values()) == 4
+    size = sum(x.stat().st_size for x in tmp_path.glob("*.chunk"))
+    items = all_items(replay)
+    assert len(items) == 295
+    batch = replay.sample(50)
+    latent, image = batch["latent"] + 0.5, batch["image"]
+    replay.update({"stepid": batch["stepid"], "latent": latent})
+    replay.close()
+    assert size < 0.5 * 300 * 9000
+    replay = Replay(6, 1000, tmp_path, chunksize=64)
+    assert all_items(replay) == items
+    codes = batch["code"]
+    got = _latents(replay)
+    assert all(got[int(c)] == c + 0.5 for c in codes.flat)
+    replay.update({"stepid": batch["stepid"], "image": image})
+    replay.close()
+    replay = Replay(6, 1000, tmp_path, chunksize=64)
+    assert all_items(replay) == items
+    replay.close()
+
+
+def test_needs_no_file_descriptor_per_chunk(tmp_path):
+    replay = Replay(2, 10**6, tmp_path, chunksize=2)
+    fill(replay, 1, 0, 400)
+    fill(replay, 2, 0, 400)
+    assert len(os.listdir("/proc/self/fd")) < 100
+    replay.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux")
+def test_resident_memory_is_bounded(tmp_path):
+    step = {"image": np.ones((256, 256), np.uint8)}
+    limit = 1200 * step["image"].nbytes // 5
+
+    def mapped():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[2]) * resource.getpagesize()
+
+    replay = Replay(16, 10**6, tmp_path, chunksize=64, memory=limit)
+    before = mapped()
+    for _ in range(1200):
+        replay.add(step)
+    assert mapped() - before < 1.1 * limit
+    for _ in range(100):
+        replay.sample(8)
+        assert mapped() - before < 1.1 * limit
+    replay.close()
