@@ -1,0 +1,362 @@
+"""The client: calls are sent by the calling thread, replies read by the waiting one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from typing import Any, Literal
+
+import zmq
+
+from embodied.rpc import address as addresses
+from embodied.rpc import channel, encoding, errors, guard, keys, protocol
+from embodied.rpc.futures import Future
+
+# Seconds between looks at calls for which nobody waits.
+TICK = 0.1
+# Seconds without a reply after which the server is asked what became of the calls.
+PROBE_EVERY = 0.5
+RECONNECT_FIRST, RECONNECT_MAX = 20, 500  # Milliseconds.
+
+OnRestart = Literal["resend", "fail"]
+
+
+class Client:
+    """Calls the methods of a server.
+
+    client = Client("tcp://127.0.0.1:4000", name="actor")
+    future = client.add_batch(steps)         # Sent when this returns.
+    future.result()                          # Or RemoteError, or TimeoutError.
+
+    Threads may share a client. A lost connection is made again, and calls in flight are
+    repeated, which a running server executes once. If the server itself was restarted
+    in between, nobody knows which calls it had executed. `on_restart` says what then
+    happens to them: "resend" executes them on the new server, perhaps a second time, so
+    the handler must know repeated data by itself; "fail" raises `ServerRestarted`.
+
+    Arrays of a call must not change until it is done; those of a result are read-only.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        name: str = "client",
+        *,
+        keys: keys.ClientKeys | None = None,
+        timeout: float = 60.0,
+        connect_timeout: float | None = 60.0,
+        on_restart: OnRestart = "resend",
+        max_inflight: int = 1024,
+        max_bytes: int = channel.MAX_BYTES,
+    ):
+        """Connect and wait for the server, unless `connect_timeout` is None."""
+        assert on_restart in ("resend", "fail"), on_restart
+        self._address = addresses.normalize(address)
+        self._name = name
+        self._timeout = timeout
+        self._on_restart = on_restart
+        self._max_inflight = max_inflight
+        self._session = protocol.new_session()
+        self._server = 0
+        self._pending: dict[int, Future] = {}  # In the order of their ids.
+        self._last = 0  # The newest id.
+        self._acked = 0  # The newest id whose acknowledgement was sent.
+        self._leader = False  # Whether a thread waits for the socket.
+        self._connected = False
+        self._probed = 0.0  # When the server was last asked, or last answered.
+        self._closed = False
+        self._pid = os.getpid()
+        self._calls = self._errors = self._repeats = self._restarts = 0
+        self._context = zmq.Context()
+        self._channel = channel.Channel(self._context, zmq.DEALER, max_bytes)
+        self._changed = threading.Condition(self._channel.lock)
+        self._open(keys)
+        self._active = threading.Event()  # Set while there may be calls to look after.
+        self._keeper = threading.Thread(
+            target=self._keep, name=f"rpc-{name}", daemon=True
+        )
+        self._keeper.start()
+        if connect_timeout is not None:
+            self._await_server(connect_timeout)
+
+    def __repr__(self) -> str:
+        return f"Client({self._name!r}, {self._address!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        method = functools.partial(self._call, name)
+        self.__dict__[name] = method  # The next access takes no detour.
+        return method
+
+    def call(
+        self,
+        method: str,
+        args: tuple = (),
+        kwargs: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Future:
+        """Call a method by name, with a deadline of its own if given."""
+        payload, frames = encoding.encode([list(args), kwargs or {}])
+        timeout = self._timeout if timeout is None else timeout
+        future = Future(self, method, self._address, timeout)
+        with self._changed:
+            self._check()
+            if len(self._pending) >= self._max_inflight:
+                self._await_room(future)
+            self._last += 1
+            self._calls += 1
+            future.id = self._last
+            future.frames = protocol.pack(
+                protocol.REQUEST,
+                self._session,
+                self._last,
+                self._ack(),
+                self._server if self._on_restart == "fail" else 0,
+                method.encode(),
+                payload,
+                frames,
+            )
+            self._pending[future.id] = future
+            self._transmit(future)
+            self._drain()
+        if not self._active.is_set():
+            self._active.set()
+        return future
+
+    def stats(self) -> dict[str, float]:
+        """Figures for the logger; counters since the start."""
+        with self._changed:
+            return {
+                "calls": self._calls,
+                "errors": self._errors,
+                "inflight": len(self._pending),
+                "repeats": self._repeats,
+                "restarts": self._restarts,
+                "malformed": self._channel.malformed,
+                "connected": float(self._connected),
+            }
+
+    def close(self) -> None:
+        """Fail calls in flight and close the connection. Safe to call again."""
+        if self._pid != os.getpid():
+            return  # A forked child must not touch the sockets of its parent.
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._fail_all(errors.ClientClosed(f"{self!r} was closed"))
+        self._active.set()
+        self._channel.wake()
+        self._keeper.join()
+        with self._changed:
+            self._changed.wait_for(self._has_no_leader, TICK)
+        self._monitor.close()
+        self._channel.close()
+        self._context.term()
+
+    def wait(self, future: Future, deadline: float) -> None:
+        """Read replies until this one is there, or wait for the thread that does."""
+        with self._changed:
+            while future.frames:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                if self._leader:
+                    self._changed.wait(left)
+                else:
+                    self._lead(future, left)
+
+    def give_up(self, future: Future) -> None:
+        """Forget a call whose deadline has passed."""
+        with self._changed:
+            if self._pending.pop(future.id, None):
+                self._errors += 1
+                future.expire()
+                self._changed.notify_all()
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Future:
+        return self.call(method, args, kwargs)
+
+    def _open(self, pair: keys.ClientKeys | None) -> None:
+        socket = self._channel.socket
+        # Without a connection nothing is queued: repeating is our business.
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.RECONNECT_IVL, RECONNECT_FIRST)
+        socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX)
+        if pair:
+            socket.set(zmq.CURVE_SERVERKEY, pair.server.encode())
+            socket.set(zmq.CURVE_PUBLICKEY, pair.public.encode())
+            socket.set(zmq.CURVE_SECRETKEY, pair.secret.encode())
+        self._monitor = guard.Monitor(socket)
+        socket.connect(self._address)
+
+    def _await_server(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._active.set()
+            while not self._server:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._monitor.refused:
+                    break
+                self._changed.wait(left)
+        if self._server:
+            return
+        refused = self._monitor.refused
+        self.close()
+        if refused:
+            raise errors.HandshakeError(
+                f"{self._address} refused {self._name}: the keys do not match, or only "
+                "one side has keys"
+            )
+        raise TimeoutError(f"no server at {self._address} in {timeout} s")
+
+    def _check(self) -> None:
+        if self._closed:
+            raise errors.ClientClosed(f"{self!r} was closed")
+        if self._pid != os.getpid():
+            raise RuntimeError(f"{self!r} belongs to the process that forked this one")
+
+    def _await_room(self, future: Future) -> None:
+        """Wait until fewer calls are in flight. Needs the lock."""
+        while len(self._pending) >= self._max_inflight:
+            left = future.deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"{self._max_inflight} calls to {self._address} are in flight, and "
+                    f"none was answered in {future.timeout} s"
+                )
+            if self._leader:
+                self._changed.wait(left)
+            else:
+                self._lead(next(iter(self._pending.values())), left)
+            self._check()
+
+    def _lead(self, future: Future, seconds: float) -> None:
+        """Wait for the socket on behalf of all threads. Needs the lock."""
+        self._drain()
+        if not future.frames:
+            return
+        self._leader = True
+        self._changed.release()
+        try:
+            self._channel.wait(seconds)
+        finally:
+            self._changed.acquire()
+            self._leader = False
+            if not self._closed:
+                self._drain()
+            self._changed.notify_all()
+
+    def _drain(self) -> None:
+        """Read all messages there are. Needs the lock."""
+        done = False
+        while True:
+            readable, connected = self._channel.events()
+            if not readable:
+                break
+            message = self._channel.receive()
+            if message is not None:
+                done |= self._handle(message)
+        if connected and not self._connected:
+            self._probe()
+        self._connected = connected
+        if done:
+            self._changed.notify_all()
+            if self._leader:
+                self._channel.wake()
+
+    def _handle(self, message: channel.Message) -> bool:
+        """Take one message; whether it completed a call."""
+        header = message.header
+        self._probed = time.monotonic()
+        if header.kind == protocol.WELCOME:
+            try:
+                unknown = protocol.parse_ids(encoding.decode(header.payload))
+            except errors.DecodeError:
+                self._channel.malformed += 1
+                return False
+            return self._meet(header.server, unknown)
+        future = self._pending.pop(header.id, None)
+        if future is None:
+            return False  # Repeated, or too late.
+        self._errors += header.kind == protocol.ERROR
+        future.resolve(message)
+        return True
+
+    def _meet(self, server: int, unknown: list[int]) -> bool:
+        """Find out whether this is the server as before; repeat what it misses."""
+        restarted = self._server not in (0, server)
+        self._server = server
+        self._restarts += restarted
+        for number in unknown:
+            future = self._pending.get(number)
+            if future is None:
+                continue
+            if restarted and future.sent and self._on_restart == "fail":
+                del self._pending[number]
+                self._errors += 1
+                call = f"{future.name} at {future.place}"
+                future.fail(errors.ServerRestarted(f"{call}: the server was restarted"))
+            else:
+                self._repeats += future.sent
+                self._transmit(future)
+        return True
+
+    def _transmit(self, future: Future) -> None:
+        if self._channel.send(future.frames):
+            future.sent = True
+
+    def _probe(self) -> None:
+        """Ask the server what became of the calls in flight."""
+        self._probed = time.monotonic()
+        payload = encoding.encode(list(self._pending))[0]
+        frames = protocol.pack(
+            protocol.HELLO, self._session, ack=self._ack(), payload=payload
+        )
+        self._channel.send(frames)
+
+    def _ack(self) -> int:
+        """All calls up to this id are done."""
+        self._acked = next(iter(self._pending), self._last + 1) - 1
+        return self._acked
+
+    def _keep(self) -> None:
+        """Look after calls for which nobody waits, and sleep while there are none."""
+        stopped = threading.Event()
+        while not self._closed:
+            self._active.wait()
+            with self._changed:
+                if not self._closed:
+                    self._tick()
+            stopped.wait(TICK)
+
+    def _tick(self) -> None:
+        """Read, expire, ask again. Needs the lock."""
+        self._drain()
+        self._monitor.handle()
+        now = time.monotonic()
+        for future in [f for f in self._pending.values() if f.deadline <= now]:
+            del self._pending[future.id]
+            self._errors += 1
+            future.expire()
+        if self._pending or not self._server:
+            if now - self._probed > PROBE_EVERY:
+                self._probe()
+        else:
+            self._active.clear()
+            if self._acked < self._last:
+                frames = protocol.pack(protocol.ACK, self._session, ack=self._ack())
+                self._channel.send(frames)
+        self._changed.notify_all()
+
+    def _fail_all(self, error: BaseException) -> None:
+        for future in self._pending.values():
+            future.fail(error)
+        self._pending.clear()
+        self._changed.notify_all()
+
+    def _has_no_leader(self) -> bool:
+        return not self._leader

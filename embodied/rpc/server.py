@@ -1,0 +1,340 @@
+"""The server: one thread reads the socket, methods run in threads of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import zmq
+
+from embodied.rpc import (
+    address as addresses,
+)
+from embodied.rpc import (
+    channel,
+    encoding,
+    errors,
+    guard,
+    keys,
+    meters,
+    methods,
+    protocol,
+    sessions,
+)
+
+READ_AT_ONCE = 256  # Messages between two looks at deadlines.
+LINGER = 1.0  # Seconds that the last replies may take to leave on close.
+
+logger = logging.getLogger("embodied.rpc")
+
+
+class Server:
+    """Serves functions by name.
+
+    server = Server("tcp://127.0.0.1:{auto}", name="replay")
+    server.bind("add_batch", replay.add_batch)
+    server.start()          # Blocks until another thread calls close().
+
+    A function that fails, fails that call, and nothing else. What it returns must not
+    change until the client has it. Arrays it gets are read-only.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        name: str = "server",
+        *,
+        keys: keys.ServerKeys | None = None,
+        max_bytes: int = channel.MAX_BYTES,
+        memory: int = sessions.MAX_BYTES,
+    ):
+        self.address = addresses.resolve(address)
+        self.name = name
+        self.session = protocol.new_session()
+        if keys is None:
+            addresses.require_local(self.address)
+        self._keys = keys
+        self._max_bytes = max_bytes
+        self._methods: dict[bytes, methods.Method] = {}
+        self._sessions = sessions.Sessions(memory)
+        self._meter = meters.ServerMeter()
+        self._pid = os.getpid()
+        self._stopping = False
+        self._waiting = False
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def bind(
+        self,
+        name: str,
+        workfn: Callable[..., Any],
+        postfn: Callable[[Any], Any] | None = None,
+        *,
+        workers: int = 1,
+    ) -> None:
+        """Serve `workfn(*args, **kwargs)` under a name, in `workers` threads.
+
+        Without workers it runs in the thread that reads the socket: quicker, but all
+        else waits for it. With a `postfn`, the function returns `(reply, info)`, and
+        `postfn(info)` runs after the reply was sent, in the order of the replies.
+        """
+        self._add_method(methods.PlainMethod(name, workfn, postfn, workers))
+
+    def start(self, block: bool = True) -> None:
+        """Open the address and serve; `block` until closed, raising what ended it."""
+        assert self._thread is None, "a server starts once"
+        self._context = zmq.Context()
+        try:
+            self._open()
+        except BaseException:
+            self._context.destroy(0)
+            raise
+        for method in self._methods.values():
+            method.start(self)
+        name = f"rpc-{self.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        if block:
+            self._ended.wait()
+            if self._failure:
+                raise self._failure
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Finish running calls, send their replies and stop. Safe to call again.
+
+        Raises `TimeoutError` naming the methods that still ran after `timeout`.
+        """
+        if self._thread is None or self._stopping or self._pid != os.getpid():
+            return
+        deadline = time.monotonic() + timeout
+        self._stopping = True
+        self._channel.wake()
+        self._thread.join(max(0, deadline - time.monotonic()))
+        hung = [m.name for m in self._methods.values() if not m.close(deadline)]
+        if self._thread.is_alive():
+            hung.append("the server's own thread")
+        else:
+            self._shut()
+        self._ended.set()
+        if hung:
+            raise TimeoutError(f"{self.name} still ran {hung} after {timeout} s")
+
+    def stats(self) -> dict[str, float]:
+        """Figures for the logger: rates since the last call, counters since start."""
+        counters = {
+            "malformed": self._channel.malformed + self._meter.malformed,
+            "handshakes_failed": self._monitor.failed,
+            "denied": self._guard.denied if self._guard else 0,
+            "connections": self._monitor.accepted - self._monitor.disconnected,
+            "clients": len(self._sessions),
+            "memory": self._sessions.nbytes,
+            "forgotten": self._sessions.forgotten,
+        }
+        return self._meter.stats(self._methods.values()) | counters
+
+    def failure(self) -> BaseException | None:
+        """The first error of a `postfn` or of the server itself, if there was one."""
+        found = (method.failure for method in self._methods.values())
+        return self._failure or next((error for error in found if error), None)
+
+    def respond(self, answers: Sequence[methods.Answer]) -> None:
+        """Remember and send replies; any thread may."""
+        prepared = [(a.request, self._pack(a)) for a in answers]
+        with self._channel.lock:
+            for request, frames in prepared:
+                self._sessions.finish(request.call, frames)
+                self._send(frames, request.call.route)
+            if self._waiting and self._channel.events()[0]:
+                self._channel.wake()
+
+    def wake(self) -> None:
+        self._channel.wake()
+
+    def _add_method(self, method: methods.Method) -> None:
+        assert self._thread is None, "bind before start"
+        if not method.name.isidentifier() or method.name.startswith("_"):
+            raise ValueError(f"'{method.name}' cannot be the name of a method")
+        self._methods[method.name.encode()] = method
+
+    def _open(self) -> None:
+        self._channel = channel.Channel(self._context, zmq.ROUTER, self._max_bytes)
+        socket = self._channel.socket
+        socket.set(zmq.ROUTER_MANDATORY, 1)
+        socket.set(zmq.BACKLOG, 1024)
+        self._guard = None
+        if self._keys:
+            self._guard = guard.Authenticator(self._context, self._keys.clients)
+            socket.set(zmq.CURVE_SERVER, 1)
+            socket.set(zmq.CURVE_SECRETKEY, self._keys.secret.encode())
+            self._channel.watch(self._guard.fileno)
+        self._monitor = guard.Monitor(socket)
+        self._channel.watch(self._monitor.fileno)
+        addresses.ensure_parent(self.address)
+        try:
+            socket.bind(self.address)
+        except zmq.ZMQError as error:
+            raise errors.AddressError(
+                f"cannot open {self.address} for {self.name}: {error}"
+            ) from None
+        self.address = socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+
+    def _shut(self) -> None:
+        self._monitor.close()
+        self._channel.close(LINGER)
+        if self._guard:
+            self._guard.close()
+        self._context.term()
+        addresses.unlink(self.address)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._step()
+        except BaseException as error:
+            logger.exception("the server %s failed", self.name)
+            self._failure = error
+            self._ended.set()
+
+    def _step(self) -> None:
+        """Read what is there, hand it out, then wait for more or for a deadline."""
+        with self._channel.lock:
+            requests = self._read()
+            self._waiting = not requests
+        for method, request in requests:
+            method.submit(request)
+        for method in self._methods.values():
+            method.tick()
+        ready = self._channel.wait(0 if requests else self._patience())
+        self._waiting = False
+        if self._monitor.fileno in ready:
+            self._monitor.handle()
+        if self._guard and self._guard.fileno in ready:
+            self._guard.handle()
+
+    def _patience(self) -> float | None:
+        deadlines = [method.deadline() for method in self._methods.values()]
+        first = min((d for d in deadlines if d is not None), default=None)
+        return None if first is None else max(0, first - time.monotonic())
+
+    def _read(self) -> list[tuple[methods.Method, methods.Request]]:
+        """Requests to execute, among the messages there are. Needs the lock."""
+        requests = []
+        for _ in range(READ_AT_ONCE):
+            if not self._channel.events()[0]:
+                break
+            message = self._channel.receive()
+            if message is not None:
+                self._meter.received += message.nbytes
+                try:
+                    requests += self._admit(message)
+                except errors.DecodeError:
+                    self._meter.malformed += 1
+        return requests
+
+    def _admit(
+        self, message: channel.Message
+    ) -> list[tuple[methods.Method, methods.Request]]:
+        """The request in a message, unless it needs no execution."""
+        header = message.header
+        if header.kind == protocol.REQUEST:
+            return self._admit_request(message)
+        if header.kind == protocol.HELLO:
+            self._welcome(message)
+        elif header.kind == protocol.ACK:
+            self._sessions.get(header.session, header.ack)
+        else:
+            self._meter.malformed += 1
+        return []
+
+    def _admit_request(
+        self, message: channel.Message
+    ) -> list[tuple[methods.Method, methods.Request]]:
+        header = message.header
+        session = self._sessions.get(header.session, header.ack)
+        known = session.calls.get(header.id)
+        if known is not None or header.id <= session.acked:
+            self._meter.repeated += 1
+            if known is not None:
+                self._repeat(known, header, message.route)
+            return []
+        problem = self._problem(header, session)
+        if problem:
+            self._refuse(header, message.route, *problem)
+            return []
+        call = session.calls[header.id] = sessions.Call(header.id, message.route)
+        request = methods.Request(
+            call, header.session, header.payload, message.frames, time.monotonic()
+        )
+        return [(self._methods[header.method], request)]
+
+    def _problem(
+        self, header: protocol.Header, session: sessions.Session
+    ) -> tuple[str, str] | None:
+        """Type and message of why a request is not executed, if it is not."""
+        if header.method not in self._methods:
+            self._meter.unknown += 1
+            known = sorted(method.name for method in self._methods.values())
+            name = header.method.decode("utf-8", "backslashreplace")
+            return "AttributeError", f"{self.name} has no method '{name}', only {known}"
+        if header.server not in (0, self.session):
+            return errors.ServerRestarted.__name__, f"{self.name} was restarted"
+        if len(session.calls) >= sessions.MAX_CALLS:
+            return "RuntimeError", f"more than {sessions.MAX_CALLS} calls in flight"
+        return None
+
+    def _welcome(self, message: channel.Message) -> None:
+        """Send a client that is new or back the replies there are."""
+        header = message.header
+        session = self._sessions.get(header.session, header.ack)
+        unknown = []
+        for number in protocol.parse_ids(encoding.decode(header.payload)):
+            call = session.calls.get(number)
+            if call is not None:
+                self._repeat(call, header, message.route)
+            elif number > session.acked:
+                unknown.append(number)
+        payload = encoding.encode(unknown)[0]
+        frames = protocol.pack(
+            protocol.WELCOME, header.session, server=self.session, payload=payload
+        )
+        self._send(frames, message.route)
+
+    def _repeat(
+        self, call: sessions.Call, header: protocol.Header, route: bytes
+    ) -> None:
+        """Answer from memory, or later if the call still runs."""
+        call.route = route
+        if call.reply is not None:
+            self._send(call.reply, route)
+        elif call.lost:
+            text = "the call was executed, but its reply is no longer in memory"
+            self._refuse(header._replace(id=call.id), route, "LookupError", text)
+
+    def _refuse(
+        self, header: protocol.Header, route: bytes, kind: str, text: str
+    ) -> None:
+        payload = protocol.pack_error(kind, text, "")
+        frames = protocol.pack(
+            protocol.ERROR, header.session, header.id, 0, self.session, b"", payload
+        )
+        self._send(frames, route)
+
+    def _pack(self, answer: methods.Answer) -> list[encoding.Buffer]:
+        request = answer.request
+        return protocol.pack(
+            answer.kind,
+            request.session,
+            request.call.id,
+            server=self.session,
+            payload=answer.payload,
+            frames=answer.frames,
+        )
+
+    def _send(self, frames: list[encoding.Buffer], route: bytes) -> None:
+        self._meter.sent += encoding.size(frames)
+        self._meter.unroutable += not self._channel.send(frames, route)
