@@ -1,0 +1,55 @@
+"""The launcher: who runs where, and who talks to whom."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import cloudpickle
+import elements
+
+from embodied import rpc
+from embodied.core import base
+from embodied.run.parallel.agent import parallel_agent
+from embodied.run.parallel.env import env_roles
+from embodied.run.parallel.logger import parallel_logger
+from embodied.run.parallel.replay import parallel_replay
+from embodied.run.supervisor import Role, Supervisor
+
+# Stages in which roles are stopped: senders before receivers.
+ENVS, AGENT, REPLAY, LOGGER = range(4)
+
+
+def combined(
+    make_agent: Callable[[], base.Agent],
+    make_replay_train: Callable[[], base.Replay],
+    make_replay_eval: Callable[[], base.Replay],
+    make_env_train: Callable[[int], base.Env],
+    make_env_eval: Callable[[int], base.Env],
+    make_stream: Callable[[base.Replay, base.Mode], base.Stream],
+    make_logger: Callable[[], elements.Logger],
+    args: elements.Config,
+) -> None:
+    """Launch every role, supervise them, and block until the run ends."""
+    args = resolve(args)
+    factories = (make_replay_train, make_replay_eval, make_stream)
+    replays = tuple(map(cloudpickle.dumps, factories))
+    env_train, env_eval = map(cloudpickle.dumps, (make_env_train, make_env_eval))
+    logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
+    roles = [
+        Role("logger", parallel_logger, (logger, args), LOGGER),
+        Role("agent", parallel_agent, (agent, args), AGENT, hang=args.agent_timeout),
+    ]
+    if not args.remote_replay:
+        roles.insert(1, Role("replay", parallel_replay, (*replays, args), REPLAY))
+    if not args.remote_envs:
+        roles += env_roles(env_train, env_eval, args)
+    status = pathlib.Path(args.logdir).expanduser() / "roles.json"
+    reason = Supervisor(roles, status).run(args.duration)
+    elements.print(f"The run ended: {reason}.", flush=True)
+
+
+def resolve(args: elements.Config) -> elements.Config:
+    """Fill in the addresses that were left open."""
+    names = ("actor_addr", "replay_addr", "logger_addr")
+    return args.update({name: rpc.resolve(args[name]) for name in names})
