@@ -56,6 +56,8 @@ class BatchMethod(methods.Method):
     request, but not before a worker is free to take it.
     """
 
+    batched = True
+
     def __init__(
         self,
         name: str,

@@ -106,6 +106,7 @@ class Client:
             self._check()
             if len(self._pending) >= self._max_inflight:
                 self._await_room(future)
+            ack = self._ack()  # Before this call counts as the newest.
             self._last += 1
             self._calls += 1
             future.id = self._last
@@ -113,7 +114,7 @@ class Client:
                 protocol.REQUEST,
                 self._session,
                 self._last,
-                self._ack(),
+                ack,
                 self._server if self._on_restart == "fail" else 0,
                 method.encode(),
                 payload,

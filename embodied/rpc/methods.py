@@ -54,6 +54,8 @@ class Method(abc.ABC):
     the reply was sent, in a thread of its own, in the order of the replies.
     """
 
+    batched = False  # Whether it has deadlines.
+
     def __init__(
         self,
         name: str,

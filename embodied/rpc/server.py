@@ -60,11 +60,13 @@ class Server:
         self._keys = keys
         self._max_bytes = max_bytes
         self._methods: dict[bytes, methods.Method] = {}
+        self._batched: list[methods.Method] = []
         self._sessions = sessions.Sessions(memory)
         self._meter = meters.ServerMeter()
         self._pid = os.getpid()
         self._stopping = False
-        self._waiting = False
+        self._waiting = False  # Whether the thread waits for the socket.
+        self._more = False  # Whether it left messages unread.
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -160,6 +162,7 @@ class Server:
         if not method.name.isidentifier() or method.name.startswith("_"):
             raise ValueError(f"'{method.name}' cannot be the name of a method")
         self._methods[method.name.encode()] = method
+        self._batched = [m for m in self._methods.values() if m.batched]
 
     def _open(self) -> None:
         self._channel = channel.Channel(self._context, zmq.ROUTER, self._max_bytes)
@@ -204,28 +207,33 @@ class Server:
         """Read what is there, hand it out, then wait for more or for a deadline."""
         with self._channel.lock:
             requests = self._read()
-            self._waiting = not requests
+            self._waiting = not self._more
         for method, request in requests:
             method.submit(request)
-        for method in self._methods.values():
-            method.tick()
-        ready = self._channel.wait(0 if requests else self._patience())
+        patience = self._tick()
+        ready = self._channel.wait(0 if self._more else patience)
         self._waiting = False
         if self._monitor.fileno in ready:
             self._monitor.handle()
         if self._guard and self._guard.fileno in ready:
             self._guard.handle()
 
-    def _patience(self) -> float | None:
-        deadlines = [method.deadline() for method in self._methods.values()]
-        first = min((d for d in deadlines if d is not None), default=None)
+    def _tick(self) -> float | None:
+        """Do what is due; seconds until there is more, or None."""
+        first = None
+        for method in self._batched:
+            method.tick()
+            deadline = method.deadline()
+            if deadline is not None and (first is None or deadline < first):
+                first = deadline
         return None if first is None else max(0, first - time.monotonic())
 
     def _read(self) -> list[tuple[methods.Method, methods.Request]]:
         """Requests to execute, among the messages there are. Needs the lock."""
         requests = []
         for _ in range(READ_AT_ONCE):
-            if not self._channel.events()[0]:
+            self._more = self._channel.events()[0]
+            if not self._more:
                 break
             message = self._channel.receive()
             if message is not None:
