@@ -1,6 +1,6 @@
 """How fast the replay inserts, samples, updates, saves and loads, beside the floor.
 
-    python -m bench.replay [--directory /tmp] [--steps 100000] [--threads 8]
+    python bench/replay.py [--directory /tmp] [--steps 100000] [--threads 8]
 
 Rates are the best of a few repeats. The floor is what copying the same bytes takes:
 windows at random places of a large array into a buffer that is there already. Ratios

@@ -9,6 +9,7 @@ from embodied.core.selectors import (
     Recency,
     Selector,
     Uniform,
+    make_selector,
 )
 from embodied.core.stepcheck import StepError
 from embodied.core.store import ReplayFullError
@@ -25,5 +26,6 @@ __all__ = [
     "Selector",
     "StepError",
     "Uniform",
+    "make_selector",
     "selectors",
 ]

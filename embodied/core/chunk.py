@@ -45,6 +45,7 @@ class Chunk:
         self.prev: Chunk | None = None
         self.items: np.ndarray | None = None  # Item id by row, with priorities only.
         self.gone = False  # Deleted.
+        self.rewritten = False  # A key that could be compressed was updated.
         self.pending = True  # Windows that start here may still be completed.
         self._fd: int | None = None
         self.attach(header, buffer, mapped)
@@ -54,7 +55,7 @@ class Chunk:
     ) -> None:
         """Use these bytes. To exchange them later, hold the lock."""
         columns = {x.field.name: _column(x, header, buffer) for x in header.columns}
-        self.header, self.mapped = header, mapped
+        self.header, self.buffer, self.mapped = header, buffer, mapped
         self.order: np.ndarray = columns.pop(ORDER)
         self.priority: np.ndarray = columns.pop(PRIORITY)
         self.records: np.ndarray = columns.pop(RECORDS)
@@ -198,7 +199,14 @@ def load(path: Path) -> Chunk:
     if actual != header.nbytes:
         raise ChunkError(f"has {actual} bytes instead of {header.nbytes}")
     mapped = mapping.open_mapping(path, header.nbytes)
-    chunk = Chunk(header, np.asarray(mapped), mapped)
+    return restore(header, np.asarray(mapped), mapped)
+
+
+def restore(
+    header: Header, buffer: np.ndarray, mapped: mapping.Mapping | None = None
+) -> Chunk:
+    """A chunk with the steps that are marked as there."""
+    chunk = Chunk(header, buffer, mapped)
     chunk.count = chunk.fill = _committed(chunk.order)
     return chunk
 

@@ -64,11 +64,7 @@ class Compressor:
 
 def compress(store: ChunkStore, chunk: Chunk) -> None:
     """Rewrite a full chunk with its large integer columns compressed."""
-    blobs = {
-        field.name: packed.pack(chunk.columns[field.name])
-        for field in chunk.header.schema
-        if packed.worth_packing(field)
-    }
+    blobs = {x.name: packed.pack(chunk.columns[x.name]) for x in chunk.header.packable}
     columns = [_resized(x, chunk.size, blobs) for x in chunk.header.columns]
     header = layout.arrange(chunk.header, columns)
     if header.nbytes < 0.9 * chunk.header.nbytes:
@@ -90,7 +86,7 @@ def _exchange(
     """
     path = store.path(chunk.number)
     with chunk.lock:
-        if path is None or chunk.gone:
+        if path is None or chunk.gone or (blobs and chunk.rewritten):
             return
         blocks = {layout.ORDER: chunk.order, layout.PRIORITY: chunk.priority}
         blocks[layout.RECORDS] = chunk.records

@@ -24,9 +24,9 @@ class History(NamedTuple):
     order: int  # Number of steps ever inserted.
 
 
-def recover(store: ChunkStore, length: int) -> History:
+def recover(store: ChunkStore, chunks: list[Chunk], length: int) -> History:
     """Read the marks of all chunks and derive everything else from them."""
-    chunks, schema = _same_schema(store, store.load())
+    chunks, schema = _same_schema(store, chunks)
     streams = collections.defaultdict(list)
     for chunk in sorted(chunks, key=_start):
         streams[chunk.header.worker].append(chunk)

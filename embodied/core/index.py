@@ -50,18 +50,20 @@ class Index:
     def commit(self, placements: list[Placement]) -> list[Chunk]:
         """Make written steps and the windows they complete visible."""
         places: list[int] = []
-        dropped: list[Chunk] = []
+        entered = False
         for placement in placements:
             writer, chunk = placement.writer, placement.chunk
             self.order += 1
             writer.commit(placement, self.order)
             if placement.row == 0:
                 self._enter(chunk)
-                dropped += self._drop_stale()
+                entered = True
             if writer.run >= self._length:
                 places.append(self._new_item(writer, self.ring.tail + len(places)))
         evicted = [self.ring.append(place) for place in places]
-        return dropped + self._evict([x for x in evicted if x is not None])
+        dropped = self._evict([x for x in evicted if x is not None])
+        # Going through all chunks once for each new one is often enough, and cheap.
+        return dropped + (self._drop_stale() if entered else [])
 
     def draw(
         self, rng: np.random.Generator, amount: int, fresh: bool

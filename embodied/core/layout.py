@@ -141,6 +141,15 @@ class Header:
     columns: tuple[Column, ...]
     nbytes: int  # Size of the file.
 
+    @functools.cached_property
+    def packable(self) -> Schema:
+        """The keys worth compressing: images and other large integer ones.
+
+        Floats, and with them the latents that `update` rewrites, barely shrink.
+        """
+        large = Records(self.schema).large
+        return tuple(field for field in large if field.dtype.kind in "uib")
+
     def encode(self) -> bytes:
         """The first bytes of the file."""
         data: dict[str, Any] = {"version": VERSION}

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from embodied.core.layout import Field, Records
+from embodied.core.layout import Field
 
 BLOCK = 32  # Steps compressed together: what a read decodes at least.
 LEVEL = 1  # The fastest; higher ones save little on images.
@@ -44,11 +44,3 @@ def pack(column: np.ndarray) -> bytes:
         blocks.append(zlib.compress(column[start : start + BLOCK].tobytes(), LEVEL))
     ends = np.cumsum([len(block) for block in blocks]).astype(np.uint32)
     return ends.tobytes() + b"".join(blocks)
-
-
-def worth_packing(field: Field) -> bool:
-    """Whether to compress: images and other large integer keys.
-
-    Floats, and with them the latents that `update` rewrites, barely shrink.
-    """
-    return field.dtype.kind in "uib" and field.nbytes >= Records.SMALL

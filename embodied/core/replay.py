@@ -13,6 +13,7 @@ import numpy as np
 from embodied.core import base, history, stepcheck, writeback
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
 from embodied.core.buffers import BufferPool
+from embodied.core.chunk import Chunk
 from embodied.core.compressor import Compressor
 from embodied.core.index import Index
 from embodied.core.layout import Records, Schema
@@ -35,8 +36,8 @@ class Replay(base.Replay):
     At most `capacity` items are kept, the oldest are evicted first. With a `directory`
     the steps live in mapped files of `chunksize` steps: a step whose `add` returned
     survives the death of the process, and opening the directory again finds it. Without
-    one they live in memory and `save` keeps nothing. `memory` bounds the resident bytes
-    of the files and `compress` shrinks completed ones in the background.
+    one they live in memory and are part of what `save` returns. `memory` bounds the
+    resident bytes of the files and `compress` shrinks completed ones in the background.
 
     Three locks, never waited for in another order: `_adding` lets one thread add at a
     time; `_lock` guards the index and is held for no copy or I/O; each chunk has one
@@ -75,7 +76,8 @@ class Replay(base.Replay):
         self._copier = Copier(self._store.residency)
         disk = directory is not None
         self._compressor = Compressor(self._store) if compress and disk else None
-        self._records = self._recover()
+        self._records: Records | None = None
+        self._recover(self._store.load())
 
     def __len__(self) -> int:
         return len(self._index)
@@ -168,13 +170,20 @@ class Replay(base.Replay):
             return stats
 
     def save(self) -> dict[str, Any]:
-        """Counters; the steps themselves are in the directory at all times."""
-        with self._lock:
-            return {"version": VERSION, "order": self._index.order}
+        """Counters, and the steps if they are in memory; in files they are safe."""
+        with self._adding:
+            with self._lock:
+                chunks = list(self._index.chunks.values())
+            dumped = self._store.dump(chunks)
+            return {"version": VERSION, "order": self._index.order, "chunks": dumped}
 
     def load(self, data: Any) -> None:
-        """Restore what `save` returned. Steps were found when the replay was made."""
+        """Restore what `save` returned. Steps in a directory were found before."""
         with self._adding, self._lock:
+            if data["chunks"]:
+                if self._index.order:
+                    raise ValueError(f"{self.name} must be empty to load into it")
+                self._recover(self._store.restore(data["chunks"]))
             self._index.order = max(self._index.order, int(data["order"]))
 
     def flush(self) -> None:
@@ -257,13 +266,13 @@ class Replay(base.Replay):
         if self._closed:
             raise ReplayClosedError(f"{self.name} is closed")
 
-    def _recover(self) -> Records | None:
-        """Take up what is in the directory."""
-        found = history.recover(self._store, self.length)
+    def _recover(self, chunks: list[Chunk]) -> None:
+        """Take up chunks of an earlier life."""
+        found = history.recover(self._store, chunks, self.length)
         for chunk in self._index.recover(found):
             self._store.delete(chunk)
         if self._compressor:
             for chunk in self._index.chunks.values():
                 if chunk.full and not chunk.packed:
                     self._compressor.submit(chunk)
-        return Records(found.schema) if found.schema else None
+        self._records = Records(found.schema) if found.schema else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,22 @@ class Selector(abc.ABC):
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> None:
         """Set the priorities of items; NaN stands for the initial priority."""
         del ids, priorities
+
+
+def make_selector(
+    fracs: Mapping[str, float],
+    priority: Mapping[str, Any] | None = None,
+    recency: Mapping[str, Any] | None = None,
+) -> Selector:
+    """The mixture of `uniform`, `priority` and `recency` that a configuration names."""
+    selectors: dict[str, Selector] = {
+        "uniform": Uniform(),
+        "priority": Prioritized(**(priority or {})),
+        "recency": Recency(**(recency or {})),
+    }
+    if unknown := set(fracs) - set(selectors):
+        raise ValueError(f"unknown selectors {unknown}, there are {set(selectors)}")
+    return Mixture({name: selectors[name] for name in fracs}, fracs)
 
 
 class Uniform(Selector):

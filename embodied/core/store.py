@@ -9,6 +9,7 @@ import fcntl
 import logging
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -61,14 +62,12 @@ class ChunkStore:
     def delete(self, chunk: Chunk) -> None:
         """Forget a chunk. Who still reads it may go on."""
         chunk.seal()
-        self.residency.forget(chunk)
-        if chunk.next is not None:
-            chunk.next.prev = None
         with chunk.lock:
             chunk.gone = True
             path = self.path(chunk.number)
             if path is not None:
                 path.unlink(missing_ok=True)
+        self.residency.forget(chunk)
 
     def load(self) -> list[Chunk]:
         """All whole chunks of the directory, by number. Others are reported."""
@@ -85,6 +84,27 @@ class ChunkStore:
         for path in self.directory.glob("*.tmp"):
             path.unlink()  # From a crash while making a file: nothing was stored in it.
         return [chunk for chunk in chunks if not self._drop_empty(chunk)]
+
+    def dump(self, chunks: Iterable[Chunk]) -> list[dict[str, np.ndarray]]:
+        """Chunks in memory as arrays; those in files are there at all times."""
+        if self.directory is not None:
+            return []
+        return [
+            {
+                "header": np.frombuffer(chunk.header.encode(), np.uint8),
+                "data": chunk.buffer.copy(),
+            }
+            for chunk in chunks
+        ]
+
+    def restore(self, dumped: Iterable[dict[str, np.ndarray]]) -> list[Chunk]:
+        """The chunks that `dump` returned."""
+        chunks = []
+        for data in dumped:
+            header = layout.decode(np.asarray(data["header"]).tobytes())
+            chunks.append(chunklib.restore(header, np.array(data["data"])))
+            self._next = max(self._next, header.number + 1)
+        return chunks
 
     def path(self, number: int) -> Path | None:
         """The file of a chunk, if there are files."""
@@ -142,10 +162,16 @@ class Residency:
         self._lock = threading.Lock()
 
     def touch(self, chunk: Chunk) -> None:
-        """Note that a chunk is about to be read or written."""
+        """Note that a chunk was just read or written.
+
+        Afterwards, as another thread may have released it meanwhile: all that is
+        resident is counted, except for what threads are busy with.
+        """
         if not self.limit:
             return
         with self._lock:
+            if chunk.gone:
+                return
             self._total -= self._touched.pop(chunk, 0)
             self._touched[chunk] = chunk.header.nbytes
             self._total += chunk.header.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,12 +25,15 @@ WORTH_SHARING = 4 << 20
 
 
 class Copier:
-    """Copies windows with two threads: the caller and a helper.
+    """Copies windows, with a helper thread where that is faster.
 
     One core cannot use the memory bandwidth of the machine, and numpy copies without
-    holding the interpreter lock. Both take the next window from one iterator. Callers
-    that copy at the same time are parallel enough and do without the helper.
+    holding the interpreter lock. On a busy machine, though, the helper is late more
+    often than not, so the copier compares both ways all the time. Callers that copy at
+    the same time are parallel enough and do without.
     """
+
+    TRY_OTHER = 32  # Every so many batches, measure the way that seems slower.
 
     def __init__(self, residency: Residency):
         self._residency = residency
@@ -37,6 +41,8 @@ class Copier:
         self._pool = ThreadPoolExecutor(1, "copier") if parallel else None
         self._lock = threading.Lock()
         self._callers = 0
+        self._batches = 0
+        self._costs = {True: 0.0, False: 0.0}  # Seconds per byte, with helper or not.
 
     def read(
         self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
@@ -60,21 +66,31 @@ class Copier:
 
     def _share(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
         """Copy all windows, with the helper if that pays off."""
+        nbytes = sum(block.nbytes for block in blocks)
         with self._lock:
             self._callers += 1
-            alone = self._callers == 1
+            choice = self._callers == 1 and nbytes >= WORTH_SHARING
+            helped = bool(self._pool) and choice and self._prefer_helper()
+        begin = time.perf_counter()
         try:
             helper = None
-            large = sum(block.nbytes for block in blocks) >= WORTH_SHARING
-            if self._pool and alone and large:
+            if self._pool and helped:
                 helper = self._pool.submit(self._copy_all, blocks, todo)
             parts = self._copy_all(blocks, todo)
             if helper and not helper.cancel():
                 parts += helper.result()
             return parts
         finally:
+            cost = (time.perf_counter() - begin) / max(1, nbytes)
             with self._lock:
                 self._callers -= 1
+                if choice:
+                    self._costs[helped] += 0.2 * (cost - self._costs[helped])
+
+    def _prefer_helper(self) -> bool:
+        self._batches += 1
+        explore = self._batches % self.TRY_OTHER == 0
+        return (self._costs[True] < self._costs[False]) != explore
 
     def _copy_all(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
         parts: list[Part] = []
@@ -91,8 +107,8 @@ class Copier:
         while at < length:
             assert chunk is not None
             count = min(length - at, chunk.size - row)
-            self._residency.touch(chunk)
             chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
+            self._residency.touch(chunk)
             parts.append((index, at, row, count, chunk.number, chunk.nonce))
             at += count
             chunk, row = chunk.next, 0

@@ -39,8 +39,8 @@ def write(
         lo, hi = int(row[begin]), int(row[end - 1]) + 1
         if lo < 0 or hi > chunk.count:
             continue
-        store.residency.touch(chunk)
         _write(store, chunk, slice(lo, hi), values, slice(begin, end))
+        store.residency.touch(chunk)
         written += hi - lo
         if PRIORITY in values:
             changed.append((chunk, lo, hi))
@@ -77,12 +77,18 @@ def _write(
     values: Mapping[str, np.ndarray],
     part: slice,
 ) -> None:
-    if any(isinstance(chunk.columns.get(key), PackedColumn) for key in values):
+    while True:
+        with chunk.lock:
+            columns = chunk.columns | {PRIORITY: chunk.priority}
+            targets = [columns[key] for key in values]
+            chunk.rewritten |= any(x.name in values for x in chunk.header.packable)
+            if not any(isinstance(target, PackedColumn) for target in targets):
+                for target, value in zip(targets, values.values(), strict=True):
+                    target[rows] = value[part]
+                return
+            if chunk.gone:
+                return
         compressor.inflate(store, chunk)
-    with chunk.lock:
-        for key, value in values.items():
-            column = chunk.priority if key == PRIORITY else chunk.columns[key]
-            column[rows] = value[part]
 
 
 def _rewind(chunk: Chunk, lo: int, hi: int) -> tuple[Chunk, int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -66,7 +68,7 @@ class Model:
         return self._last.get(worker, -1) + 1
 
 
-def all_items(replay) -> list[tuple[int, ...]]:
+def all_items(replay: Any) -> list[tuple[int, ...]]:
     """The content of every item, oldest first, without drawing at random."""
     index = replay._index
     ids = np.arange(index.ring.head, index.ring.tail)
@@ -101,7 +103,7 @@ class _Given:
     def __init__(self, ids: np.ndarray):
         self._ids = ids
 
-    def sample(self, rng, head, tail, amount) -> np.ndarray:
+    def sample(self, rng: Any, head: int, tail: int, amount: int) -> np.ndarray:
         del rng, head, tail
         assert amount == len(self._ids)
         return self._ids

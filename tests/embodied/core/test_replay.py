@@ -228,3 +228,34 @@ def test_overhead_per_step_is_small(tmp_path):
     ring = replay._index.ring._places.nbytes
     assert stats["bytes"] + ring < 1.05 * raw * stats["steps"]
     replay.close()
+
+
+def test_memory_is_part_of_what_is_saved():
+    replay = Replay(length=3, capacity=20, chunksize=4)
+    fill(replay, 1, 30)
+    fill(replay, 2, 9)
+    state = replay.save()
+    other = Replay(length=3, capacity=20, chunksize=4)
+    other.load(state)
+    assert all_items(other) == all_items(replay)
+    batch = replay.sample(4)
+    other.update({"stepid": batch["stepid"], "latent": batch["latent"]})
+    assert other.stats()["updates"] == 12
+    other.add(make_step(2, 9), 2, seq=9)
+    assert all_items(other)[-1] == (2007, 2008, 2009)
+    with pytest.raises(ValueError, match="must be empty"):
+        other.load(state)
+
+
+def test_contract(directory):
+    testing = pytest.importorskip("embodied.testing.contracts")
+    made = []
+
+    def make_replay():
+        if made:
+            made[-1].close()
+        made.append(Replay(length=5, capacity=100, directory=directory))
+        return made[-1]
+
+    testing.check_replay(make_replay, 5)
+    made[-1].close()

@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embodied.core.sumtree import SumTree
-from embodied.replay import Mixture, Prioritized, Recency, Replay, Uniform
+from embodied.replay import (
+    Mixture,
+    Prioritized,
+    Recency,
+    Replay,
+    Uniform,
+    make_selector,
+)
 from embodied.testing.replay_model import make_step
 
 COUNT = 20_000
@@ -88,6 +95,16 @@ def test_mixture_checks_its_fractions():
         Mixture({"a": Uniform()}, {"a": 0.5})
     with pytest.raises(ValueError, match="fractions"):
         Mixture({"a": Uniform()}, {"b": 1.0})
+
+
+def test_selector_of_the_default_configuration():
+    fracs = {"uniform": 1.0, "priority": 0.0, "recency": 0.0}
+    priority = {"exponent": 0.8, "initial": np.inf, "zero_on_sample": True}
+    selector = make_selector(fracs, priority, {"exponent": 1.0})
+    assert not selector.prioritized
+    assert np.allclose(frequencies(selector, 1, 11), 0.1, atol=0.01)
+    with pytest.raises(ValueError, match="unknown"):
+        make_selector({"other": 1.0})
 
 
 @settings(deadline=None, max_examples=100)
