@@ -48,6 +48,7 @@ def parallel_actor(
                 logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
     finally:
         server.close()
+        replay.drain()
         outbox.flush()
         logger.add(actor.stats()).result()
         replay.close()

@@ -30,13 +30,13 @@ def parallel_env(
     worker = EnvWorker([make(index) for index in envids], envids, is_eval)
     name = f"env{envids[0]}"
     client = wire.connect(args.actor_addr, name, args, on_restart="fail")
-    role.on_stop(client.close)
     try:
         run(worker, client)
-    except rpc.ClientClosed:
-        pass  # Asked to stop.
+    except role.StoppedError:
+        pass  # While waiting for an action.
     finally:
         worker.close()
+        client.close()
 
 
 def run(worker: EnvWorker, client: rpc.Client) -> None:
@@ -56,10 +56,12 @@ def await_action(future: rpc.Future) -> base.Batch:
     while True:
         role.beat()
         try:
-            return future.result(timeout=1.0)
+            return future.result(timeout=0.5)
         except TimeoutError:
             if future.done():
                 raise
+            if role.stopping():
+                raise role.StoppedError from None
 
 
 class EnvWorker:

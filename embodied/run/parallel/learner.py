@@ -49,7 +49,7 @@ def parallel_learner(
                 logger.add(learner.stats() | stats)
             if due_save():
                 checkpoint.save()
-    except StoppedError:
+    except role.StoppedError:
         pass  # While waiting for a batch.
     finally:
         logger.add(learner.stats()).result()
@@ -57,10 +57,6 @@ def parallel_learner(
         checkpoint.close()
         client.close()
         logger.close()
-
-
-class StoppedError(Exception):
-    """The process was asked to end while it waited."""
 
 
 class RemoteReplay:
@@ -123,4 +119,4 @@ class RemoteStream(base.Stream):
                 return future.result(timeout=0.5)
             except TimeoutError:
                 if role.stopping():
-                    raise StoppedError from None
+                    raise role.StoppedError from None

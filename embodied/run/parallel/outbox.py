@@ -51,7 +51,7 @@ class Outbox:
                     return
 
     def wait_total(self, amount: int, timeout: float) -> bool:
-        """Wait until the replay has so many steps; raises what went wrong on the way."""
+        """Wait until the replay has so many steps; raises what went wrong."""
         with self._changed:
             self._changed.wait_for(lambda: self._done(amount), timeout)
         if self._error:

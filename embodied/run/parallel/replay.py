@@ -44,9 +44,9 @@ def parallel_replay(
     server.bind("sample_batch_eval", store.sample_batch_eval)
     server.bind("update", store.update)
     server.bind("length", store.length)
+    server.bind("drain", store.drain)
     server.start(block=False)
     logger = wire.connect(args.logger_addr, "replay", args)
-    role.on_stop(store.close)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
     try:
         while not role.wait_stop(1.0):
@@ -122,6 +122,10 @@ class ReplayStore:
     def update(self, data: base.Batch) -> None:
         """Write refreshed latents back by step id."""
         self._replay.update(data)
+
+    def drain(self) -> None:
+        """Take steps that are on their way even though nobody learns any more."""
+        self._limiter.open()
 
     def stats(self) -> base.Metrics:
         """Metrics since the last call, and the step counter of the run."""
