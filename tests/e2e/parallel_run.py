@@ -1,12 +1,15 @@
 """A small parallel run on the dummy environment, as a script that tests can kill."""
 
 import argparse
+import pathlib
 from functools import partial as bind
 
 import elements
+import numpy as np
 
 from dreamerv3 import config as settings
 from embodied import replay, run, streams
+from embodied.core import wrappers
 from embodied.envs.dummy import Dummy
 from embodied.metrics import JSONLOutput
 from embodied.testing import NumpyAgent
@@ -16,6 +19,45 @@ BATCH, LENGTH, CONTEXT = 4, 5, 1
 
 def make_env(index):
     return Dummy("disc", size=(16, 16), length=20, seed=index)
+
+
+class Faulty(wrappers.Wrapper):
+    """Does something wrong at its 30th step, once if there is a file to note it in."""
+
+    def __init__(self, env, fault, marker):
+        super().__init__(env)
+        if fault == "start":
+            raise OSError("no simulator here")
+        self._fault = fault
+        self._marker = pathlib.Path(marker)
+        self._steps = 0
+
+    def step(self, action):
+        obs = self.env.step(action)
+        self._steps += 1
+        if self._steps == 30 and not self._marker.exists():
+            self._marker.touch()
+            obs = self._break(obs)
+        return obs
+
+    def _break(self, obs):
+        match self._fault:
+            case "raise":
+                raise RuntimeError("broken on purpose")
+            case "nan":
+                obs["vector"] = obs["vector"] * np.nan
+            case "shape":
+                obs["vector"] = obs["vector"][:3]
+            case "missing":
+                del obs["vector"]
+        return obs
+
+
+def make_faulty(fault, logdir, index):
+    env = make_env(index)
+    if index == 0:
+        env = Faulty(env, fault, f"{logdir}/fault")
+    return wrappers.CheckSpaces(env)
 
 
 def make_agent():
@@ -67,5 +109,9 @@ if __name__ == "__main__":
     parser.add_argument("logdir")
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--duration", type=float, default=0.0)
+    parser.add_argument("--env_budget", type=int, default=99)
+    parser.add_argument("--fault", default="")
     options = vars(parser.parse_args())
+    if fault := options.pop("fault"):
+        options["make_env"] = bind(make_faulty, fault, options["logdir"])
     main(**options)

@@ -164,6 +164,34 @@ def test_a_killed_role_is_replaced_and_nothing_is_lost(tmp_path, role):
     check_counts(run)
 
 
+FAULTS = {
+    "raise": "broken on purpose",
+    "nan": "observation 'vector' is not finite",
+    "shape": r"observation 'vector' is \(3,\), its space says \(7,\)",
+    "missing": r"observation lacks keys \['vector'\]",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_environment_is_reported_and_restarted(tmp_path, fault):
+    run = Run(tmp_path, "--fault", fault)
+    run.wait_for(lambda: (tmp_path / "fault").exists(), "fault")
+    run.wait_restart("env0")
+    run.wait_episodes(len(run.scores()) + 8)
+    assert run.stop() == 0, run.output
+    assert re.search(f"env0 failed .* {FAULTS[fault]}", run.output)
+    check_counts(run)
+
+
+def test_an_environment_that_never_starts_ends_the_run(tmp_path):
+    run = Run(tmp_path, "--fault", "start", "--env_budget", 2)
+    run.output, _ = run.process.communicate(timeout=120)
+    assert run.process.returncode == 1
+    last = "\n".join(run.output.splitlines()[-25:])
+    assert "role 'env0' failed 3 times" in last
+    assert "OSError: no simulator here" in last
+
+
 def test_a_hung_environment_is_replaced(tmp_path):
     run = Run(tmp_path)
     run.wait_episodes(8)

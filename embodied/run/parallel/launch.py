@@ -10,6 +10,8 @@ import elements
 
 from embodied import rpc
 from embodied.core import base
+from embodied.rpc.address import is_local
+from embodied.run.parallel import wire
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.env import env_roles
 from embodied.run.parallel.logger import parallel_logger
@@ -18,6 +20,7 @@ from embodied.run.supervisor import Role, Supervisor
 
 # Stages in which roles are stopped: senders before receivers.
 ENVS, AGENT, REPLAY, LOGGER = range(4)
+ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
 
 
 def combined(
@@ -32,6 +35,7 @@ def combined(
 ) -> None:
     """Launch every role, supervise them, and block until the run ends."""
     args = resolve(args)
+    provide_keys(args)
     factories = (make_replay_train, make_replay_eval, make_stream)
     replays = tuple(map(cloudpickle.dumps, factories))
     env_train, env_eval = map(cloudpickle.dumps, (make_env_train, make_env_eval))
@@ -51,5 +55,13 @@ def combined(
 
 def resolve(args: elements.Config) -> elements.Config:
     """Fill in the addresses that were left open."""
-    names = ("actor_addr", "replay_addr", "logger_addr")
-    return args.update({name: rpc.resolve(args[name]) for name in names})
+    return args.update({name: rpc.resolve(args[name]) for name in ADDRESSES})
+
+
+def provide_keys(args: elements.Config) -> None:
+    """Make keys for a run that other machines can reach; the first start does."""
+    local = all(is_local(args[name]) for name in ADDRESSES)
+    directory = wire.keys_directory(args)
+    if not local and not directory.exists():
+        rpc.make_keys(directory)
+        elements.print(f"Other machines need the client key in {directory}.")

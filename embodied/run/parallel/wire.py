@@ -39,7 +39,7 @@ def connect(
 
 def keys_directory(args: elements.Config) -> pathlib.Path:
     """Where the keys of a run are kept."""
-    return pathlib.Path(args.logdir).expanduser() / "keys"
+    return pathlib.Path(args.key_dir or f"{args.logdir}/keys").expanduser()
 
 
 def client_keys(args: elements.Config) -> rpc.ClientKeys | None:
