@@ -78,7 +78,7 @@ class Run:
 
     def step(self):
         newest = max((self.logdir / "ckpt" / "logger").glob("0*"))
-        return json.loads((newest / "logger" / "tree.json").read_text())
+        return json.loads((newest / "logger" / "tree.json").read_text())["step"]
 
 
 def rows(path):
@@ -93,7 +93,7 @@ def stored(logdir):
     return Replay(LENGTH, 10**6, logdir / "replay", chunksize=64)
 
 
-def check_counts(run):
+def check_counts(run, untold=0):
     """The step counter equals the steps collected, and sequences are not stitched."""
     replay = stored(run.logdir)
     assert replay.total == run.step()
@@ -105,7 +105,21 @@ def check_counts(run):
         assert (following | first).all(), "stitched from two lives"
         assert (counts[:, 1:][first] == 0).all()
         assert (batch["latent/count"] == counts).all(), "carry of another episode"
+    check_metrics(run, replay, untold)
     replay.close()
+
+
+def check_metrics(run, replay, untold):
+    """Every episode that the replay holds was logged, once.
+
+    An agent that is killed may have stored the last step of an episode of each
+    environment without having told the logger.
+    """
+    steps = [row["step"] for row in run.scores()]
+    assert steps == sorted(steps)
+    chunks = replay._index.chunks.values()
+    finished = sum(int(c.columns["is_last"][: c.count].sum()) for c in chunks)
+    assert finished - untold <= len(steps) <= finished
 
 
 def test_steps_end_the_run_and_it_resumes(tmp_path):
@@ -161,7 +175,7 @@ def test_a_killed_role_is_replaced_and_nothing_is_lost(tmp_path, role):
     assert f"{role} failed" in run.output
     restarts = {name: role["restarts"] for name, role in run.roles().items()}
     assert restarts == {name: int(name == role) for name in restarts}
-    check_counts(run)
+    check_counts(run, untold=4 if role == "agent" else 0)
 
 
 FAULTS = {
@@ -218,4 +232,4 @@ def test_children_vanish_with_a_killed_launcher_and_it_resumes(tmp_path):
     again.wait_episodes(len(again.scores()) + 8)
     assert again.stop() == 0, again.output
     assert again.step() > total
-    check_counts(again)
+    check_counts(again, untold=4)
