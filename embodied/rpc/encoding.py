@@ -33,8 +33,7 @@ MAX_FRAMES = 4096  # Array frames of one message.
 _FRAME, _INLINE, _SCALAR, _TUPLE = 1, 2, 3, 4
 # The position of a dtype is its code on the wire.
 _DTYPES = [np.dtype(np.bool_)] + [
-    np.dtype("<" + name)
-    for name in "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()
+    np.dtype("<" + name) for name in "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()
 ]
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _CONTAINERS = (dict, list, tuple)

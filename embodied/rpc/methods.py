@@ -128,7 +128,9 @@ class Method(abc.ABC):
         else:
             self._execute(job)
 
-    def finish(self, answers: Sequence[Answer], infos: Sequence[tuple[Any]] = ()) -> None:
+    def finish(
+        self, answers: Sequence[Answer], infos: Sequence[tuple[Any]] = ()
+    ) -> None:
         """Send replies, then hand over what `postfn` gets, in the same order."""
         if not infos:
             self._server.respond(answers)

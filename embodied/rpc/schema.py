@@ -65,9 +65,7 @@ class Schema:
 
 
 def _field(key: str, space: Any) -> Field:
-    dtype, shape = (
-        space if isinstance(space, tuple) else (space.dtype, space.shape)
-    )
+    dtype, shape = space if isinstance(space, tuple) else (space.dtype, space.shape)
     return Field(key, np.dtype(dtype), tuple(shape))
 
 

@@ -119,6 +119,7 @@ class Actor:
         self._seen: dict[int, float] = {}  # Environment to the time of its last step.
         self._next_forget = time.monotonic() + FORGET_AFTER
         self._fps = elements.FPS()
+        self._env_time = elements.Agg()
         self._busy = 0.0
         self._since = time.monotonic()
         self._lock = threading.Lock()  # One policy call at a time.
@@ -134,6 +135,7 @@ class Actor:
         last = obs[base.IS_LAST]
         actions = {k: _mask(v, ~last) for k, v in actions.items()}
         self._fps.step(count)
+        self._env_time.add("mean", float(obs[wire.ENV_TIME].mean()))
         self._busy += time.monotonic() - start
         return {**actions, base.RESET: last.copy()}, {**obs, **actions, **outs}
 
@@ -142,14 +144,19 @@ class Actor:
         self._outbox.send(steps)
 
     def stats(self) -> base.Metrics:
-        """Speed, states kept, and the share of time spent acting."""
+        """Speed, states kept, and the share of time spent acting.
+
+        `fps/env` is how fast the environments would be if nobody kept them waiting.
+        """
         now = time.monotonic()
         share = self._busy / max(now - self._since, 1e-9)
         self._busy, self._since = 0.0, now
+        seconds = self._env_time.result().get("mean", 0.0)
         return {
             "fps/policy": self._fps.result(),
+            "fps/env": len(self._policy) / seconds if seconds else 0.0,
             "parallel/ep_states": len(self._policy),
-            "parallel/actor_busy": share,
+            wire.ACTOR_BUSY: share,
         }
 
     def _choose(self, obs: base.Batch) -> tuple[base.Batch, base.Batch]:

@@ -93,14 +93,19 @@ class EnvWorker:
 
     def step(self, action: base.Batch) -> base.Batch:
         """Observations [N, ...] with their routing, after one step of each."""
+        start = time.monotonic()
         rows = [
             env.step({key: value[index] for key, value in action.items()})
             for index, env in enumerate(self._envs)
         ]
+        duration = (time.monotonic() - start) / len(rows)
         self._seq += 1
-        seq = np.full(len(rows), self._seq, np.int64)
+        counts = {
+            wire.SEQ: np.full(len(rows), self._seq, np.int64),
+            wire.ENV_TIME: np.full(len(rows), duration, np.float32),
+        }
         obs = {key: np.stack([row[key] for row in rows]) for key in rows[0]}
-        return {**obs, **self._routing, wire.SEQ: seq}
+        return {**obs, **self._routing, **counts}
 
     def close(self) -> None:
         for env in self._envs:

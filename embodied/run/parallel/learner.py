@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import threading
+import time
 from collections import deque
 
 import elements
@@ -45,8 +46,7 @@ def parallel_learner(
                 logger.add(wire.prefixed("report", learner.report()))
                 logger.add(wire.prefixed("eval", evaluation()))
             if due_log():
-                stats = wire.prefixed("client/learner", client.stats())
-                logger.add(learner.stats() | stats)
+                logger.add(learner.stats() | replay.stats())
             if due_save():
                 checkpoint.save()
     except role.StoppedError:
@@ -66,6 +66,8 @@ class RemoteReplay:
         self.client = client
         self._mode = mode
         self._updates: deque[rpc.Future] = deque()
+        self._waited = 0.0
+        self._since = time.monotonic()
 
     def held_out(self) -> RemoteReplay:
         """The evaluation replay behind the same role."""
@@ -83,36 +85,9 @@ class RemoteReplay:
         ):
             self._updates.popleft().result()
 
-
-def make_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
-    """Batches of a mode, as the replay role's own stream makes them."""
-    lookahead = LOOKAHEAD if mode == "train" else 0
-    return RemoteStream(replay.client, f"sample_batch_{mode}", lookahead)
-
-
-class RemoteStream(base.Stream):
-    """Calls a method ahead of time and returns the results in order."""
-
-    def __init__(self, client: rpc.Client, method: str, lookahead: int):
-        self._client = client
-        self._method = method
-        self._lookahead = lookahead
-        self._futures: deque[rpc.Future] = deque()
-
-    def __next__(self) -> base.Batch:
-        while len(self._futures) < 1 + self._lookahead:
-            future = self._client.call(self._method, timeout=SAMPLE_TIMEOUT)
-            self._futures.append(future)
-        return self._wait(self._futures.popleft())
-
-    def save(self) -> None:
-        return None
-
-    def load(self, data: None) -> None:
-        assert data is None, data
-
-    def _wait(self, future: rpc.Future) -> base.Batch:
+    def wait(self, future: rpc.Future) -> base.Batch:
         """The result; waiting for the environments is a sign of life, too."""
+        start = time.monotonic()
         while True:
             role.beat()
             try:
@@ -120,3 +95,42 @@ class RemoteStream(base.Stream):
             except TimeoutError:
                 if role.stopping():
                     raise role.StoppedError from None
+            finally:
+                self._waited += time.monotonic() - start
+                start = time.monotonic()
+
+    def stats(self) -> base.Metrics:
+        """The share of time spent waiting for batches, and figures of the client."""
+        now = time.monotonic()
+        share = self._waited / max(now - self._since, 1e-9)
+        self._waited, self._since = 0.0, now
+        client = wire.prefixed("client/learner", self.client.stats())
+        return {wire.LEARNER_WAIT: share, **client}
+
+
+def make_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
+    """Batches of a mode, as the replay role's own stream makes them."""
+    lookahead = LOOKAHEAD if mode == "train" else 0
+    return RemoteStream(replay, f"sample_batch_{mode}", lookahead)
+
+
+class RemoteStream(base.Stream):
+    """Calls a method ahead of time and returns the results in order."""
+
+    def __init__(self, replay: RemoteReplay, method: str, lookahead: int):
+        self._replay = replay
+        self._method = method
+        self._lookahead = lookahead
+        self._futures: deque[rpc.Future] = deque()
+
+    def __next__(self) -> base.Batch:
+        while len(self._futures) < 1 + self._lookahead:
+            future = self._replay.client.call(self._method, timeout=SAMPLE_TIMEOUT)
+            self._futures.append(future)
+        return self._replay.wait(self._futures.popleft())
+
+    def save(self) -> None:
+        return None
+
+    def load(self, data: None) -> None:
+        assert data is None, data

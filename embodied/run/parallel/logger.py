@@ -19,6 +19,9 @@ from embodied.run import role
 from embodied.run.parallel import wire
 from embodied.run.parallel.journal import Journal
 
+SLACK = 0.25  # Share of time from which on waiting counts.
+SHARES = {"learner_wait": wire.LEARNER_WAIT, "actor_busy": wire.ACTOR_BUSY}
+
 
 def parallel_logger(
     make_logger: bytes | Callable[[], elements.Logger], args: elements.Config
@@ -45,6 +48,18 @@ def parallel_logger(
         board.close()
 
 
+def bottleneck(learner_wait: float = 1.0, actor_busy: float = 0.0) -> str:
+    """One line on who keeps the others waiting, from shares of time."""
+    if learner_wait < SLACK:
+        return f"learner: it waits {learner_wait:.0%} of the time, others wait for it"
+    if actor_busy > 1 - SLACK:
+        return f"actor: it is busy {actor_busy:.0%} of the time, all wait for it"
+    return (
+        f"environments: the learner waits {learner_wait:.0%} of the time for steps and "
+        f"the actor is busy only {actor_busy:.0%}; more environments would help"
+    )
+
+
 class Scoreboard:
     """Collects metrics and episodes and writes them at the current step.
 
@@ -62,6 +77,7 @@ class Scoreboard:
         self._train = EpisodeTracker(args.episode_timeout, record=0)
         self._eval = EpisodeTracker(args.episode_timeout, record=args.envs)
         self._stats = elements.Agg()
+        self._shares: dict[str, float] = {}  # Newest arguments of `bottleneck`.
         self._seqs: dict[int, int] = {}  # Environment to its last step seen.
         self._checkpoint = Checkpoint(directory, {"logger": self})
         self._journal = Journal(directory / "journal")
@@ -82,6 +98,8 @@ class Scoreboard:
             dropped = [*self._train.drop_stale(), *self._eval.drop_stale()]
             self._logger.add(self._stats.result())
             self._logger.add({"parallel/stale_episodes": len(dropped)})
+            if self._shares:
+                self._logger.add({"parallel/bottleneck": bottleneck(**self._shares)})
             self._logger.write()
             self._noted = self._journal.number
             self._checkpoint.save(wait=True)
@@ -128,6 +146,9 @@ class Scoreboard:
     def _apply(self, method: str, payload: Any) -> None:
         if method == "add":
             self._logger.add(payload)
+            for name, key in SHARES.items():
+                if key in payload:
+                    self._shares[name] = float(payload[key])
         else:
             self._add_steps(payload)
 

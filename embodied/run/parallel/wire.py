@@ -17,11 +17,17 @@ from embodied.core import base
 ENVID = "envid"  # Number of the environment, unique in the run.
 IS_EVAL = "is_eval"  # Whether its steps are for evaluation.
 SEQ = "seq"  # Number of the step in the environment's stream, always increasing.
+ENV_TIME = "env_time"  # Seconds the environment took for the step.
+
+# Metrics from which the logger finds the bottleneck, shares of time.
+ACTOR_BUSY = "parallel/actor_busy"
+LEARNER_WAIT = "parallel/learner_wait"
 
 ROUTING: base.Spaces = {
     ENVID: elements.Space(np.int32, (), 0, 2**30),
     IS_EVAL: elements.Space(bool),
     SEQ: elements.Space(np.int64, (), 0, 2**62),
+    ENV_TIME: elements.Space(np.float32),
 }
 
 
