@@ -87,7 +87,7 @@ def make_args(logdir, **changes):
     args |= {"logdir": logdir, "batch_size": BATCH, "batch_length": LENGTH}
     args |= {"report_length": 3, "replay_context": CONTEXT, "envs": 4, "eval_envs": 1}
     args |= {"log_every": 1.0, "report_every": 2.0, "save_every": 2.0}
-    args |= {"train_ratio": 16.0, "env_timeout": 5.0, "env_budget": 99}
+    args |= {"train_ratio": 16.0, "env_timeout": 5.0}
     return elements.Config({**args, **changes})
 
 
@@ -109,7 +109,7 @@ if __name__ == "__main__":
     parser.add_argument("logdir")
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--duration", type=float, default=0.0)
-    parser.add_argument("--env_budget", type=int, default=99)
+    parser.add_argument("--budget", type=int, default=5)
     parser.add_argument("--fault", default="")
     options = vars(parser.parse_args())
     if fault := options.pop("fault"):

@@ -198,7 +198,7 @@ def test_a_faulty_environment_is_reported_and_restarted(tmp_path, fault):
 
 
 def test_an_environment_that_never_starts_ends_the_run(tmp_path):
-    run = Run(tmp_path, "--fault", "start", "--env_budget", 2)
+    run = Run(tmp_path, "--fault", "start", "--budget", 2)
     run.output, _ = run.process.communicate(timeout=120)
     assert run.process.returncode == 1
     last = "\n".join(run.output.splitlines()[-25:])

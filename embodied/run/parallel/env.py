@@ -139,7 +139,7 @@ def env_roles(make_env_train: Any, make_env_eval: Any, args: elements.Config) ->
                     name,
                     parallel_env,
                     target,
-                    budget=args.env_budget,
+                    budget=args.budget,
                     hang=args.env_timeout,
                 )
             )

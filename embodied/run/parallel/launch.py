@@ -41,11 +41,19 @@ def combined(
     env_train, env_eval = map(cloudpickle.dumps, (make_env_train, make_env_eval))
     logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
     roles = [
-        Role("logger", parallel_logger, (logger, args), LOGGER),
-        Role("agent", parallel_agent, (agent, args), AGENT, hang=args.agent_timeout),
+        Role("logger", parallel_logger, (logger, args), LOGGER, args.budget),
+        Role(
+            "agent",
+            parallel_agent,
+            (agent, args),
+            AGENT,
+            args.budget,
+            hang=args.agent_timeout,
+        ),
     ]
     if not args.remote_replay:
-        roles.insert(1, Role("replay", parallel_replay, (*replays, args), REPLAY))
+        replay = Role("replay", parallel_replay, (*replays, args), REPLAY, args.budget)
+        roles.insert(1, replay)
     if not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"
