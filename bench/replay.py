@@ -2,10 +2,11 @@
 
     python bench/replay.py [--directory /tmp] [--steps 100000] [--threads 8]
 
-Rates are the best of a few repeats. The floor is what copying the same bytes takes:
-windows at random places of a large array into a buffer that is there already. Ratios
-to the public implementation are scaled by memory bandwidth, as its figures were taken
-on a machine that copied 10.1 GB/s.
+Rates are the best of a few repeats, and what is compared is measured in turns, as the
+machine may be busy. The floor is what copying the same bytes takes: windows at random
+places of a large array into a buffer that is there already. Ratios to the public
+implementation are also given scaled by memory bandwidth, as its figures were taken on
+a machine that copied 10.1 GB/s.
 """
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ def best(function: Callable[[], Any], repeats: int) -> float:
     return min(times)
 
 
+def in_turns(functions: list[Callable[[], Any]], rounds: int) -> list[float]:
+    """Seconds of the fastest call of each function."""
+    times = [[best(function, 1) for function in functions] for _ in range(rounds)]
+    return [min(column) for column in zip(*times, strict=True)]
+
+
 def copy_rate() -> float:
     """Bytes per second of `np.copyto` of 128 MiB, the calibration of the baseline."""
     source = np.ones(128 << 20, np.uint8)
@@ -68,9 +75,9 @@ def copy_rate() -> float:
 class Floor:
     """Copies as many bytes as a batch holds, in windows from random places."""
 
-    def __init__(self, nbytes: int):
+    def __init__(self, nbytes: int, source: np.ndarray):
         self._window = nbytes // BATCH
-        self._source = np.ones(1 << 30, np.uint8)
+        self._source = source
         self._target = np.ones((BATCH, self._window), np.uint8)
         self._rng = np.random.default_rng(0)
 
@@ -118,27 +125,6 @@ def threaded(work: Callable[[int], None], threads: int) -> float:
     return time.perf_counter() - begin
 
 
-def threaded_insert_rate(replay: Replay, batches: int, threads: int) -> float:
-    """Steps per second of several threads with environments of their own."""
-    steps = make_steps(ENVS)
-
-    def work(index: int) -> None:
-        insert_batches(replay, steps, batches // threads, 1000 + index * ENVS)
-
-    return batches // threads * threads * ENVS / threaded(work, threads)
-
-
-def threaded_sample_rate(replay: Replay, samples: int, threads: int) -> float:
-    """Batches per second of several threads."""
-
-    def work(index: int) -> None:
-        del index
-        for _ in range(samples // threads):
-            replay.sample(BATCH)
-
-    return samples // threads * threads / threaded(work, threads)
-
-
 def update_rate(replay: Replay) -> float:
     """Batches per second whose 16x64 latents are written back."""
     sampled = replay.sample(BATCH)
@@ -170,21 +156,60 @@ class Report:
 def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -> None:
     """Sampling against the floor, alone and from several threads."""
     nbytes = sum(leaf.nbytes for leaf in replay.sample(BATCH).values())
-    floor = Floor(nbytes)
-    floor_rate = report.rate("floor: copy 16x65", 1 / best(floor, 50))
-    rate = report.rate(
-        "sample 16x65", 1 / best(lambda: replay.sample(BATCH), 50), "sample", 1.2
-    )
-    median = float(
-        np.median([best(lambda: replay.sample(BATCH), 1) for _ in range(99)])
-    )
-    report.seconds("sample 16x65, median", median)
-    print(
-        f"{'':<34}{nbytes * rate / 1e9:>12.1f} GB/s = {rate / floor_rate:.0%} of floor"
-    )
-    many = max(threaded_sample_rate(replay, 240, args.threads) for _ in range(3))
-    report.rate(f"sample 16x65, {args.threads} threads", many, "sample", 1.2)
+    source = np.ones(1 << 30, np.uint8)
+    floors = [Floor(nbytes, source) for _ in range(args.threads)]
+
+    def sample() -> None:
+        replay.sample(BATCH)
+
+    one = in_turns([floors[0], sample], 100)
+    report.rate("floor: copy 16x65", 1 / one[0])
+    report.rate("sample 16x65", 1 / one[1], "sample", 1.2)
+    speed = nbytes / one[1] / 1e9
+    print(f"{'':<34}{speed:>12.1f} GB/s = {one[0] / one[1]:.0%} of floor (goal 70%)")
+    count = 30
+
+    def floor_threads() -> None:
+        threaded(lambda index: repeat(floors[index], count), args.threads)
+
+    def sample_threads() -> None:
+        threaded(lambda index: repeat(sample, count), args.threads)
+
+    many = in_turns([floor_threads, sample_threads], 4)
+    total = count * args.threads
+    report.rate(f"floor, {args.threads} threads", total / many[0])
+    report.rate(f"sample, {args.threads} threads", total / many[1], "sample", 1.2)
+    print(f"{'':<34}{one[1] * total / many[1]:>12.2f}x the rate of one thread")
     report.rate("update 16x64 latents", update_rate(replay))
+
+
+def measure_threaded_inserts(
+    replay: Replay, report: Report, args: argparse.Namespace
+) -> None:
+    """The same inserts from one thread and from several."""
+    steps, count = make_steps(ENVS), args.steps // ENVS // args.threads // 4
+
+    def insert(index: int) -> None:
+        insert_batches(replay, steps, count, 1000 + index * ENVS)
+
+    def one_thread() -> None:
+        for index in range(args.threads):
+            insert(index)
+
+    def many_threads() -> None:
+        threaded(insert, args.threads)
+
+    one, many = in_turns([one_thread, many_threads], 4)
+    total = count * args.threads * ENVS
+    report.rate(f"insert, {args.threads * ENVS} envs, 1 thread", total / one)
+    name = f"insert, {args.threads * ENVS} envs, {args.threads} threads"
+    report.rate(name, total / many, "insert", 5)
+
+
+def repeat(function: Callable[[], Any], count: int) -> None:
+    """Call a function several times."""
+    for _ in range(count):
+        function()
 
 
 def measure(directory: str | None, report: Report, args: argparse.Namespace) -> None:
@@ -201,9 +226,7 @@ def measure(directory: str | None, report: Report, args: argparse.Namespace) -> 
     rate = insert_rate(replay, batches)
     report.rate("insert at capacity", rate, "capacity", 5)
     report.rate("insert one by one", single_rate(replay, args.steps // 4), "insert", 2)
-    threads = args.threads
-    many = max(threaded_insert_rate(replay, batches // 4, threads) for _ in range(4))
-    report.rate(f"insert, {threads} threads", many, "insert", 5)
+    measure_threaded_inserts(replay, report, args)
     replay.close()
 
 

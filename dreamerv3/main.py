@@ -184,6 +184,11 @@ def make_replay(
         directory=f"{config.logdir}/{folder}",
         chunksize=config.replay.chunksize,
         online=config.replay.online and mode == "train",
+        selector=embodied.replay.make_selector(
+            config.replay.fracs, config.replay.priority, config.replay.recency
+        ),
+        compress=config.replay.compress,
+        memory=config.replay.memory,
         seed=config.seed,
         name=folder,
     )

@@ -195,6 +195,9 @@ class Replay(abc.ABC):
     def load(self, data: Any) -> None:
         """Restore what `save` returned."""
 
+    def close(self) -> None:
+        """Release what the replay holds. Safe to call more than once."""
+
 
 class Stream(abc.ABC, Iterator[Any]):
     """An endless iterator whose position can be saved."""

@@ -25,6 +25,7 @@ class Compressor:
         self._queue: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
         self._idle = threading.Condition()
         self._pending = 0
+        self._closed = False
         self._thread = threading.Thread(target=self._run, daemon=True, name="compress")
         self._thread.start()
 
@@ -40,7 +41,10 @@ class Compressor:
             return self._idle.wait_for(self._is_idle, timeout)
 
     def close(self) -> None:
-        """Stop after the chunk at hand."""
+        """Stop after the chunk at hand; others are compressed another time."""
+        with self._idle:
+            self._closed = True
+            self._idle.notify_all()
         self._queue.put(None)
         while not self._queue.empty() and self._queue.get() is not None:
             pass
@@ -48,7 +52,7 @@ class Compressor:
         self._thread.join()
 
     def _is_idle(self) -> bool:
-        return self._pending == 0
+        return self._closed or self._pending == 0
 
     def _run(self) -> None:
         while (chunk := self._queue.get()) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 PAGE = mmap.PAGESIZE
-MADV_NORMAL, MADV_RANDOM, MADV_DONTNEED = 0, 1, 4
+MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED, MADV_DONTNEED = 0, 1, 3, 4
 MS_SYNC = 4 if os.uname().sysname == "Linux" else 0x10
 
 # The `mmap` module of Python keeps a descriptor open for each mapping, and a replay of
@@ -63,6 +63,12 @@ class Mapping:
     def read_ahead(self, on: bool) -> None:
         """Whether touching a page makes the kernel read those after it."""
         _libc.madvise(self._address, self.nbytes, MADV_NORMAL if on else MADV_RANDOM)
+
+    def prefetch(self, offset: int, nbytes: int) -> None:
+        """Start to read a part from disk if it is not in memory."""
+        begin = offset // PAGE * PAGE
+        address = self._address + begin
+        _libc.madvise(address, offset + nbytes - begin, MADV_WILLNEED)
 
     def release(self) -> None:
         """Drop the pages from this process; the kernel keeps their content."""

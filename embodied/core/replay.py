@@ -211,15 +211,14 @@ class Replay(base.Replay):
     def _add(
         self, batch: Batch, workers: Sequence[int], seqs: Sequence[int] | None
     ) -> None:
+        if not len(workers):
+            return
         with self._adding:
             if self._closed:
                 raise ReplayClosedError(f"{self.name} is closed")
             records = self._records or Records(stepcheck.infer_schema(batch))
             blocks = stepcheck.to_blocks(batch, records)
-            placements = self._place(workers, seqs, records.schema)
-            for x in placements:
-                x.chunk.write(x.row, blocks, x.which)
-                self._store.residency.touch(x.chunk)
+            placements = self._write(blocks, workers, seqs, records.schema)
             with self._ready:
                 self._records = records
                 self._counts["duplicates"] += len(workers) - len(placements)
@@ -233,10 +232,14 @@ class Replay(base.Replay):
                 if x.row + 1 == x.chunk.size:
                     self._compressor.submit(x.chunk)
 
-    def _place(
-        self, workers: Sequence[int], seqs: Sequence[int] | None, schema: Schema
+    def _write(
+        self,
+        blocks: list[np.ndarray],
+        workers: Sequence[int],
+        seqs: Sequence[int] | None,
+        schema: Schema,
     ) -> list[Placement]:
-        """A row for each step that is not there yet."""
+        """Find a row for each step that is not there yet, and fill it."""
         placements: list[Placement] = []
         horizon = self._index.horizon
         try:
@@ -246,6 +249,9 @@ class Replay(base.Replay):
                 placement = writer.place(seq, index, self._store, schema, horizon)
                 if placement is not None:
                     placements.append(placement)
+            for x in placements:
+                x.chunk.write(x.row, blocks, x.which)
+                self._store.residency.touch(x.chunk)
         except BaseException:
             undo(placements, self._store)
             raise

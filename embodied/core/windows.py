@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -39,6 +40,8 @@ class Copier:
         self._residency = residency
         parallel = (os.cpu_count() or 1) > 1
         self._pool = ThreadPoolExecutor(1, "copier") if parallel else None
+        # More copies at a time than cores only fight for the interpreter lock.
+        self._slots = threading.Semaphore(os.cpu_count() or 1)
         self._lock = threading.Lock()
         self._callers = 0
         self._batches = 0
@@ -48,10 +51,20 @@ class Copier:
         self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
     ) -> None:
         """Fill `out`, leaves [B, T, ...], with the windows that start at the spots."""
+        with self._slots:
+            self._read(out, spots, records)
+
+    def _read(
+        self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
+    ) -> None:
         lead = out[STEPID].shape[:2]
         small = np.empty((*lead, records.nbytes), np.uint8)
         small_rows = np.ndarray(lead, f"V{records.nbytes}", small)
         blocks = [small_rows, *(out[field.name] for field in records.large)]
+        if self._residency.limit:
+            for chunk, row in spots:
+                # What is needed of all windows at once, so that the disk is busy.
+                chunk.prefetch(row, min(row + lead[1], chunk.size))
         parts = self._share(blocks, enumerate(spots))
         for field in records.small:
             out[field.name][:] = records.column(small, field)
@@ -75,7 +88,8 @@ class Copier:
         try:
             helper = None
             if self._pool and helped:
-                helper = self._pool.submit(self._copy_all, blocks, todo)
+                with contextlib.suppress(RuntimeError):  # Closed just now.
+                    helper = self._pool.submit(self._copy_all, blocks, todo)
             parts = self._copy_all(blocks, todo)
             if helper and not helper.cancel():
                 parts += helper.result()

@@ -43,3 +43,4 @@ class Evaluator:
 
     def close(self) -> None:
         self._collector.close()
+        self.replay.close()

@@ -109,6 +109,7 @@ class Trainer:
         if self._evaluator:
             self._evaluator.close()
         self._checkpoint.close()
+        self._replay.close()
         self._logger.close()
 
     def _items(self, agent: base.Agent) -> dict[str, object]:

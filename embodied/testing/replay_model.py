@@ -83,6 +83,16 @@ def all_items(replay: Any) -> list[tuple[int, ...]]:
     return out
 
 
+def stored_codes(replay: Any) -> dict[int, list[int]]:
+    """The codes of all steps, whether in an item or not, by worker."""
+    codes: dict[int, list[int]] = {}
+    chunks = replay._index.chunks.values()
+    for chunk in sorted(chunks, key=lambda x: x.header.start):
+        found = chunk.columns["code"][: chunk.count].tolist()
+        codes.setdefault(chunk.header.worker, []).extend(found)
+    return codes
+
+
 def check_sequences(batch: dict) -> None:
     """Each step is whole, and the borders of episodes are marked."""
     code = batch["code"]

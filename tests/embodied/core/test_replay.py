@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from embodied.core.chunk import Chunk
 from embodied.replay import Replay, ReplayClosedError, StepError
 from embodied.testing.replay_model import all_items, check_sequences, make_step
 
@@ -227,6 +228,27 @@ def test_overhead_per_step_is_small(tmp_path):
     stats = replay.stats()
     ring = replay._index.ring._places.nbytes
     assert stats["bytes"] + ring < 1.05 * raw * stats["steps"]
+    replay.close()
+
+
+def test_interrupted_add_leaves_no_hole(tmp_path, monkeypatch):
+    replay = Replay(length=2, capacity=10, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 4)
+    real = Chunk.write
+
+    def interrupted(self, row, blocks, index):
+        raise KeyboardInterrupt
+
+    for index in range(4, 7):
+        monkeypatch.setattr(Chunk, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            replay.add(make_step(1, index), 1)
+        monkeypatch.setattr(Chunk, "write", real)
+        replay.add(make_step(1, index), 1)
+    replay.add_batch({}, [])
+    replay.close()
+    replay = Replay(length=2, capacity=10, directory=tmp_path, chunksize=4)
+    assert all_items(replay) == [(1000 + i, 1001 + i) for i in range(6)]
     replay.close()
 
 
