@@ -57,11 +57,12 @@ def parallel_replay(
             if due_save():
                 checkpoint.save()
     finally:
-        store.close()
+        store.turn_away()
         server.close()
         logger.add(store.stats()).result()
         checkpoint.save(wait=True)
         checkpoint.close()
+        store.close()
         logger.close()
 
 
@@ -148,9 +149,14 @@ class ReplayStore:
         self._limiter.load(data["limiter"])
         self._limiter.found(self._replay.total)
 
-    def close(self) -> None:
-        """Turn away whoever waits."""
+    def turn_away(self) -> None:
+        """Let nobody wait any longer."""
         self._limiter.close()
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._replay.close()
+        self._replay_eval.close()
 
     def _add(self, replay: base.Replay, steps: base.Batch, count: int) -> None:
         if replay is self._replay:
