@@ -101,7 +101,7 @@ def dispatch(config: elements.Config) -> None:
     env = make_env(config, 0)
     spaces = env.obs_space, env.act_space
     env.close()
-    elements.print(describe(config, *spaces), flush=True)
+    elements.print(plan.describe(config, *spaces), flush=True)
     agent = bind(make_agent, config, *spaces)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
@@ -132,15 +132,6 @@ def dispatch(config: elements.Config) -> None:
             embodied.run.eval_only(agent, env_eval, logger, args)
         case _:
             raise AssertionError(config.script)
-
-
-def describe(
-    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
-) -> str:
-    """What the run will do, in plain words."""
-    if config.random_agent:
-        return plan.describe(config, obs_space, act_space, {}, {})
-    raise NotImplementedError
 
 
 def make_args(config: elements.Config) -> elements.Config:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import elements
@@ -12,17 +11,14 @@ from embodied.core import base
 
 
 def describe(
-    config: elements.Config,
-    obs_space: base.Spaces,
-    act_space: base.Spaces,
-    ext_space: base.Spaces,
-    parameters: Mapping[str, int],
+    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
 ) -> str:
     """Lines on task, model, replay, training, end and log directory."""
+    spaces = {**obs_space, **act_space, **latent_space(config)}
     rows = {
         "Task": _task(config, obs_space, act_space),
-        "Model": _model(config, parameters),
-        "Replay": _replay(config, {**obs_space, **act_space, **ext_space}),
+        "Model": _model(config),
+        "Replay": _replay(config, spaces),
         "Training": training(config),
         "Ends": _end(config),
         "Logs": str(config.logdir),
@@ -48,6 +44,17 @@ def training(config: elements.Config) -> str:
     )
 
 
+def latent_space(config: elements.Config) -> base.Spaces:
+    """What the agent stores with each step, known without making one."""
+    if config.random_agent or not config.replay_context:
+        return {}
+    rssm = config.agent.dyn.rssm
+    return {
+        "dyn/deter": elements.Space(np.float32, rssm.deter),
+        "dyn/stoch": elements.Space(np.uint8, rssm.stoch),
+    }
+
+
 def step_bytes(spaces: base.Spaces) -> int:
     """Raw bytes of one stored step."""
     kept = {k: v for k, v in spaces.items() if not k.startswith(base.LOG_PREFIX)}
@@ -68,11 +75,14 @@ def _task(
     )
 
 
-def _model(config: elements.Config, parameters: Mapping[str, int]) -> str:
+def _model(config: elements.Config) -> str:
     if config.random_agent:
         return "random actions, 0 parameters"
-    parts = ", ".join(f"{name} {count:,}" for name, count in parameters.items())
-    return f"{config.method}, {sum(parameters.values()):,} parameters ({parts})"
+    rssm = config.agent.dyn.rssm
+    return (
+        f"{config.method} with {rssm.deter:,} recurrent units and {rssm.stoch} x "
+        f"{rssm.classes} latents; its parameters are listed once it is made"
+    )
 
 
 def _replay(config: elements.Config, spaces: base.Spaces) -> str:

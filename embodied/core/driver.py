@@ -197,8 +197,9 @@ class ProcessEnv(base.Env):
 
 
 def _serve(pipe: multiprocessing.connection.Connection, make_env: bytes) -> None:
-    # Ctrl-C reaches the whole process group; the parent decides when to end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Signals reach the whole process group; the parent decides when to end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     env = None
     try:
         env = cloudpickle.loads(make_env)()

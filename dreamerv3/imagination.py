@@ -1,0 +1,77 @@
+"""Imagined sequences: rolling the prior with the policy, and judging the result."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dreamerv3 import losses, model
+from dreamerv3.model import Networks
+from dreamerv3.rollout import Latent
+from dreamerv3.rssm import feature
+from embodied.jax import heads, inputs
+from embodied.jax.distributions import Binary, TwoHot
+
+Actions = dict[str, Array]
+
+
+def imagine(
+    params: Networks,
+    start: Latent,
+    noise: Float[Array, "H N E"],
+    keys: tuple[inputs.VectorKey, ...],
+) -> tuple[Float[Array, "N H+1 F"], Actions]:
+    """Features including the start, and actions [N, H, ...]; no gradients.
+
+    The noise holds first that of the latents, then that of the actions.
+    """
+    params, start = model.frozen((params, start))
+    latents, choices = jnp.split(noise, [params.dyn.stoch], -1)
+
+    def policy(latent: Latent, noise: Array) -> tuple[Array, Actions]:
+        actions = model.act(params.pol(feature(latent)), noise)
+        return inputs.flatten(actions, keys), actions
+
+    later, actions = params.dyn.imagine(start, latents, policy, choices)
+    feats = jnp.concatenate([feature(start)[None], feature(later)])
+    feats, actions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (feats, actions))
+    return feats, actions
+
+
+def replay_actions(
+    params: Networks,
+    start: Latent,
+    noise: Float[Array, "H B S"],
+    actions: Float[Array, "H B A"],
+) -> Latent:
+    """Latents [B, H, ...] imagined under recorded, embedded actions."""
+
+    def policy(latent: Latent, action: Array) -> tuple[Array, None]:
+        del latent
+        return action, None
+
+    latents, _ = params.dyn.imagine(start, noise, policy, actions)
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), latents)
+
+
+def judge(
+    params: Networks,
+    slow: heads.Head,
+    feats: Float[Array, "N H+1 F"],
+    actions: Actions,
+) -> losses.Imagined:
+    """What the heads say about imagined sequences; only actor and critic learn."""
+    rew, con, slow = model.frozen((params.rew, params.con, slow))
+    reward, cont = rew(feats), con(feats)
+    assert isinstance(reward, TwoHot)
+    assert isinstance(cont, Binary)
+    dists = params.pol(feats[:, :-1])
+    return losses.Imagined(
+        reward=reward.pred(),
+        cont=cont.prob1(),
+        value=params.val(feats),  # type: ignore[arg-type]
+        slow=slow(feats),  # type: ignore[arg-type]
+        logp=model.log_prob(dists, actions),
+        entropy={key: dist.entropy() for key, dist in sorted(dists.items())},  # type: ignore[attr-defined]
+    )

@@ -1,0 +1,1 @@
+"""The device half: agent facade, sharding, networks, distributions, optimiser."""

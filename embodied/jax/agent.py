@@ -1,0 +1,211 @@
+"""The agent facade: devices, compilation, parameters in flight, saving.
+
+`Model` says what to compute as pure functions; `Agent` runs it. An actor thread may
+call `policy` (or act through `slots`) while a learner thread calls `train`: the policy
+owns a copy of its parameters, so donating those of the learner never touches it.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from embodied.core import base
+from embodied.core.checkpoint import Codec
+from embodied.jax import batches, devices, noise, params, sharding, store
+from embodied.jax.acting import Acting
+from embodied.jax.slots import Slots
+
+Tree = Any
+
+
+class Model(abc.ABC):
+    """Pure functions that an agent compiles and runs."""
+
+    ext_space: base.Spaces  # Latents stored with each step.
+    obs_space: base.Spaces  # Observations the model knows.
+    policy_keys: tuple[str, ...]  # Observations that `policy` needs.
+    batch_keys: tuple[str, ...]  # What `train` and `report` need of a batch.
+    context: int  # Steps before each sequence.
+
+    @abc.abstractmethod
+    def init(self, seed: int) -> Tree:
+        """The training state as numpy arrays."""
+
+    @abc.abstractmethod
+    def actor(self, state: Tree) -> Tree:
+        """The part of the state that the policy needs."""
+
+    @abc.abstractmethod
+    def carry(self, batch_size: int) -> Tree:
+        """A policy or training carry of zeros, as numpy arrays."""
+
+    @abc.abstractmethod
+    def policy(
+        self, actor: Tree, carry: Tree, obs: Tree, key: Any, greedy: bool
+    ) -> tuple[Tree, Tree, Tree]:
+        """Next carry, actions and outputs."""
+
+    @abc.abstractmethod
+    def train(
+        self, state: Tree, carry: Tree, data: Tree, key: Any
+    ) -> tuple[Tree, Tree, Tree, Tree]:
+        """Next state and carry, values for the replay, and metrics."""
+
+    @abc.abstractmethod
+    def report(self, state: Tree, carry: Tree, data: Tree, key: Any) -> Any:
+        """Next carry and metrics."""
+
+    @abc.abstractmethod
+    def param_name(self, path: str) -> str | None:
+        """The name by which a regex selects a leaf of the state, if it may."""
+
+
+class Agent(base.Agent):
+    """Runs a model on devices."""
+
+    codec = Codec(store.write, store.read)  # How a checkpoint stores the state.
+
+    def __init__(self, model: Model, config: Any):
+        self.model, self.config = model, config
+        chosen = devices.pick(config.jax.train_devices, "train_devices")
+        self.mesh = sharding.make_mesh(chosen, config.jax.mesh)
+        # Collectives of queued CPU programs can starve each other of threads.
+        self.queue = 0 if chosen[0].platform == "cpu" and len(chosen) > 1 else 2
+        state = model.init(config.seed)
+        self.place = sharding.params(self.mesh, state)
+        self.state = jax.device_put(state, self.place, may_alias=False)
+        self.key = noise.make_key(config.seed)
+        self.lock = threading.RLock()  # Held by whoever touches `state`.
+        self.running: deque[Any] = deque()  # Metrics of the updates in flight.
+        self.acting = Acting(model, config, model.actor(state))
+        self.compiled: dict[Any, Any] = {}
+
+    @property
+    def ext_space(self) -> base.Spaces:
+        return self.model.ext_space
+
+    def init_policy(self, batch_size: int) -> Tree:
+        return self.acting.put(self.model.carry(batch_size), batch_size)
+
+    def init_train(self, batch_size: int) -> Tree:
+        return self._put(self.model.carry(batch_size), batch_size)
+
+    def init_report(self, batch_size: int) -> Tree:
+        return self.init_train(batch_size)
+
+    def policy(
+        self, carry: Tree, obs: base.Batch, mode: base.Mode = "train"
+    ) -> tuple[Tree, base.Batch, base.Batch]:
+        """Act with the parameters of the last `train`, waiting for it if need be."""
+        return self.acting.step(carry, obs, mode)
+
+    def slots(self, capacity: int = 64, sizes: tuple[int, ...] = ()) -> Slots:
+        """A table of policy latents on the device for environments that come and go.
+
+        It acts with the newest finished parameters and never waits for the learner.
+        """
+        return Slots(self.acting, capacity, sizes)
+
+    def train(
+        self, carry: Tree, data: base.Batch
+    ) -> tuple[Tree, base.Batch, base.Metrics]:
+        """Start one update.
+
+        Outputs and metrics are arrays on their way to the host: `np.asarray` waits.
+        """
+        data = data if isinstance(data, batches.Prepared) else self.prepare(data)
+        stepid = data.get(base.STEPID)
+        device = {k: v for k, v in data.items() if k != base.STEPID}
+        with self.lock:
+            fn = self._function("train", carry, device)
+            args = (self.state, carry, device, self.key)
+            self.state, carry, entries, metrics = fn(*args)
+            self.acting.offer(self.model.actor(self.state))
+            self.running.append(metrics)
+            waiting = self.running.popleft() if len(self.running) > self.queue else ()
+        jax.block_until_ready(waiting)
+        for value in (*entries.values(), *metrics.values()):
+            value.copy_to_host_async()
+        outs: base.Batch = {}
+        if stepid is not None:
+            outs["replay"] = {base.STEPID: stepid[:, self.model.context :], **entries}
+        return carry, outs, metrics
+
+    def report(self, carry: Tree, data: base.Batch) -> tuple[Tree, base.Metrics]:
+        """Metrics and videos as numpy arrays."""
+        data = data if isinstance(data, batches.Prepared) else self.prepare(data)
+        device = {k: v for k, v in data.items() if k != base.STEPID}
+        with self.lock:
+            fn = self._function("report", carry, device)
+            carry, metrics = fn(self.state, carry, device, self.key)
+            return carry, jax.device_get(metrics)
+
+    def stream(self, source: Iterator[base.Batch]) -> Iterator[base.Batch]:
+        """Batches on the devices, `jax.prefetch` of them ahead of time."""
+        return batches.DeviceStream(source, self.prepare, self.config.jax.prefetch)
+
+    def prepare(self, data: base.Batch) -> batches.Prepared:
+        """Move what the model needs to the devices; `stepid` stays on the host."""
+        host = batches.select(data, self.model.batch_keys)
+        result = batches.Prepared(self._put(host, len(host[batches.ROWS])))
+        if base.STEPID in data:
+            result[base.STEPID] = np.asarray(data[base.STEPID])
+        return result
+
+    def save(self) -> dict[str, np.ndarray]:
+        """The state by path, as numpy arrays that nothing else writes to."""
+        with self.lock:
+            flat = params.flatten(jax.device_get(self.state))
+        return {path: np.array(value) for path, value in flat.items()}
+
+    def load(self, data: Any, regex: str | None = None) -> None:
+        """Restore the state, or only the parameters whose name starts with a match."""
+        with self.lock:
+            host = jax.device_get(self.state)
+            name = self.model.param_name if regex else None
+            flat = params.select(data, params.flatten(host), regex, name)
+            host = params.unflatten(host, flat)
+            self.state = jax.device_put(host, self.place, may_alias=False)
+            self.acting.offer(self.model.actor(self.state))
+
+    def _put(self, tree: Tree, size: int) -> Tree:
+        return jax.device_put(tree, sharding.batched(self.mesh, size), may_alias=False)
+
+    def _function(self, kind: str, carry: Tree, data: Tree) -> Any:
+        """`train` or `report`, compiled with explicit shardings."""
+        size = len(data[batches.ROWS])
+        if (kind, size) not in self.compiled:
+            many, one = (
+                sharding.batched(self.mesh, size),
+                sharding.replicated(self.mesh),
+            )
+            fns = {"train": self.model.train, "report": self.model.report}
+            outs = {"train": (self.place, many, many, one), "report": (many, one)}
+            self.compiled[kind, size] = jax.jit(
+                fns[kind],
+                in_shardings=(self.place, many, many, one),
+                out_shardings=outs[kind],
+                donate_argnums=(0,) if kind == "train" else (),
+            )
+        if not self.config.jax.jit:
+            return _interpreted(self.compiled[kind, size])
+        return self.compiled[kind, size]
+
+
+def _interpreted(fn: Any) -> Any:
+    """Run a function op by op, to debug it."""
+
+    def call(*args: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(jax.disable_jit())
+            return fn(*args)
+
+    return call

@@ -1,0 +1,98 @@
+"""Batches on their way from the host to the devices."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from embodied.core.base import STEPID
+
+ROWS = "rows"  # Number that the randomness of a sequence is drawn with, uint32 [B].
+CONSEC = "consec"  # Index of a chunk inside its sequence, int32 [B].
+
+
+class Prepared(dict[str, Any]):
+    """A batch whose arrays are on the devices, except for `stepid`."""
+
+
+def row_numbers(stepid: np.ndarray | None, size: int) -> np.ndarray:
+    """A number per sequence that depends on what it is, not on where it stands.
+
+    So permuting a batch permutes its randomness; copies of a sequence count up.
+    """
+    if stepid is None:
+        return np.arange(size, dtype=np.uint32)
+    seen: dict[int, int] = {}
+    numbers = []
+    for row in np.ascontiguousarray(stepid):
+        code = zlib.crc32(row.tobytes())
+        seen[code] = seen.get(code, -1) + 1
+        numbers.append((code + 0x9E3779B9 * seen[code]) & 0xFFFFFFFF)
+    return np.array(numbers, np.uint32)
+
+
+def select(data: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """What the agent needs of a batch, with `rows` and `consec`, in 32 bits."""
+    missing = [key for key in keys if key not in data]
+    if missing:
+        raise KeyError(f"The batch has no {missing}; it has {sorted(data)}.")
+    result = {key: narrow(np.asarray(data[key])) for key in keys}
+    size = len(result[keys[0]])
+    consec = np.asarray(data.get(CONSEC, np.zeros(size)))
+    result[CONSEC] = consec.reshape(size, -1)[:, 0].astype(np.int32)
+    result[ROWS] = row_numbers(data.get(STEPID), size)
+    return result
+
+
+def narrow(x: np.ndarray) -> np.ndarray:
+    """64-bit numbers in 32 bits, which is what devices compute with."""
+    names = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}
+    return x.astype(names[x.dtype.name]) if x.dtype.name in names else x
+
+
+class DeviceStream(Iterator[Prepared]):
+    """Moves batches to the devices, `depth` ahead by a thread or in line if 0."""
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        put: Callable[[Any], Prepared],
+        depth: int = 0,
+    ):
+        self.source, self.put = source, put
+        self.queue: queue.Queue[Any] | None = queue.Queue(depth) if depth else None
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        if depth:
+            self.thread.start()
+
+    def __next__(self) -> Prepared:
+        if self.queue is None:
+            return self.put(next(self.source))
+        item = self.queue.get()
+        if isinstance(item, BaseException):
+            self.queue.put(item)  # The stream stays ended.
+            raise item
+        return item
+
+    def save(self) -> Any:
+        """The position of the source; batches in flight count as consumed."""
+        return self.source.save() if hasattr(self.source, "save") else {}
+
+    def load(self, data: Any) -> None:
+        """Go on from a saved position."""
+        if hasattr(self.source, "load"):
+            self.source.load(data)
+
+    def _work(self) -> None:
+        assert self.queue is not None
+        try:
+            for item in self.source:
+                self.queue.put(self.put(item))
+            self.queue.put(StopIteration())
+        except BaseException as error:
+            self.queue.put(error)

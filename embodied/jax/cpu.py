@@ -1,0 +1,24 @@
+"""Process settings that let XLA use a CPU well: call `tune` before JAX starts."""
+
+import ctypes
+import os
+import sys
+
+# XLA hands convolutions and many matrix products to YNNPACK, which runs most of them
+# on one thread; without it they go to Eigen, which uses all threads.
+_FLAG = "--xla_cpu_experimental_ynn_fusion_type"
+
+# glibc returns every large buffer to the kernel, so that each step pays again for the
+# page faults of all its temporaries. Keep them: one arena, no mmap, no trimming.
+_MALLOPT = ((-8, 1), (-4, 0), (-1, 2**31 - 1), (-2, 2**26))
+
+
+def tune() -> None:
+    """Set the XLA flag, unless the user did, and keep freed memory in the process."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _FLAG not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}=".strip()
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # Only in glibc.
+    if sys.platform == "linux" and mallopt:
+        for option, value in _MALLOPT:
+            mallopt(option, value)

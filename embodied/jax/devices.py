@@ -1,0 +1,77 @@
+"""One-time set-up of JAX for this process: platform, devices, compilation cache."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from embodied.jax import cpu
+
+
+def setup(options: Any) -> None:
+    """Apply the `jax` block of the config; later calls may not change devices."""
+    if options.platform in ("auto", "cpu"):
+        cpu.tune()
+    if not options.prealloc:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if options.mock_devices:
+        jax.config.update("jax_platforms", "cpu")
+        if _started() and len(jax.devices()) < options.mock_devices:
+            raise RuntimeError(
+                f"jax.mock_devices={options.mock_devices} came too late: JAX already "
+                f"runs with {len(jax.devices())} devices in this process."
+            )
+        if not _started():
+            jax.config.update("jax_num_cpu_devices", options.mock_devices)
+    elif options.platform != "auto":
+        jax.config.update("jax_platforms", options.platform)
+    jax.config.update("jax_debug_nans", bool(options.debug_nans))
+    setup_cache(options.cache)
+
+
+def _started() -> bool:
+    """Whether the devices of this process are already fixed."""
+    return jax._src.xla_bridge.backends_are_initialized()
+
+
+def setup_cache(where: str) -> None:
+    """Keep compiled programs in `where`: auto, off or a directory."""
+    if where == "off":
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
+    directory = cache_directory() if where == "auto" else pathlib.Path(where)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"No compilation cache: {error}")
+        return
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def cache_directory() -> pathlib.Path:
+    """`$XDG_CACHE_HOME/dreamerv3/jax`, by default below `~/.cache`."""
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(root) / "dreamerv3" / "jax"
+
+
+def pick(indices: Sequence[int], name: str) -> list[jax.Device]:
+    """Devices of this process by index; raises for one that does not exist."""
+    devices = jax.devices()
+    missing = [i for i in indices if not 0 <= i < len(devices)]
+    if missing or not indices:
+        raise ValueError(f"jax.{name}={list(indices)}, but the devices are {devices}.")
+    return [devices[i] for i in indices]
+
+
+def compute_dtype(name: str) -> str:
+    """bfloat16 on accelerators and float32 on CPU, unless named."""
+    if name != "auto":
+        return name
+    return "float32" if jax.devices()[0].platform == "cpu" else "bfloat16"

@@ -1,0 +1,180 @@
+"""Layers as immutable Equinox modules: linear, block-linear, norm, MLP, convolution.
+
+Parameters are float32 and drawn by numpy from a `Generator`, which needs no
+compilation. Layers compute in their `dtype`; norms always compute in float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .numerics import check_float
+
+NORM_EPS = 1e-4
+# Undoes the loss of variance from cutting a normal at two standard deviations.
+TRUNCATION = 1.1368
+
+
+def truncated_normal(
+    rng: np.random.Generator, shape: tuple[int, ...], outscale: float = 1.0
+) -> Any:
+    """Kernel ~ N(0, (1.1368² / fan_in)) cut at two stddevs; fan_in = Π shape[:-1]."""
+    values = rng.standard_normal(shape, np.float32)
+    outside = np.abs(values) > 2
+    while outside.any():
+        values[outside] = rng.standard_normal(int(outside.sum()), np.float32)
+        outside = np.abs(values) > 2
+    scale = outscale * TRUNCATION * np.sqrt(1 / np.prod(shape[:-1]))
+    return values * np.float32(scale)
+
+
+def constant(value: float, size: int) -> Any:
+    """A vector of one value, on the host."""
+    return np.full(size, value, np.float32)
+
+
+def rms_norm(
+    x: Float[Array, "*B D"], scale: Float[Array, " D"], eps: float = NORM_EPS
+) -> Float[Array, "*B D"]:
+    """x / sqrt(mean(x²) + ε) · scale, computed in float32."""
+    check_float("x", x)
+    wide = x.astype(jnp.float32)
+    power = jnp.mean(jnp.square(wide), -1, keepdims=True)
+    return (wide * (jax.lax.rsqrt(power + eps) * scale)).astype(x.dtype)
+
+
+def block_linear(
+    x: Float[Array, "*B I"],
+    kernel: Float[Array, "G I/G O/G"],
+    bias: Float[Array, " O"] | None = None,
+) -> Float[Array, "*B O"]:
+    """y_g = x_g K_g + b_g for each of G groups of the features."""
+    groups, size, _ = kernel.shape
+    blocks = jnp.moveaxis(x.reshape(-1, groups, size), 1, 0)
+    y = jnp.moveaxis(jnp.matmul(blocks, kernel), 0, 1)
+    y = y.reshape((*x.shape[:-1], -1))
+    return y if bias is None else y + bias
+
+
+class Linear(eqx.Module):
+    """y = x K + b."""
+
+    kernel: Float[Array, "I O"]
+    bias: Float[Array, " O"]
+    dtype: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        size: int,
+        units: int,
+        outscale: float = 1.0,
+        dtype: str = "float32",
+    ):
+        self.kernel = truncated_normal(rng, (size, units), outscale)
+        self.bias = constant(0, units)
+        self.dtype = dtype
+
+    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+        kernel, bias = self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
+        return x.astype(self.dtype) @ kernel + bias
+
+
+class BlockLinear(eqx.Module):
+    """y_g = x_g K_g + b_g for each group; initialised with the full fan-in."""
+
+    kernel: Float[Array, "G I/G O/G"]
+    bias: Float[Array, " O"]
+    dtype: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        size: int,
+        units: int,
+        groups: int,
+        dtype: str = "float32",
+    ):
+        if size % groups or units % groups:
+            raise ValueError(f"{size} and {units} units do not split in {groups}.")
+        self.kernel = truncated_normal(rng, (groups, size // groups, units // groups))
+        self.bias = constant(0, units)
+        self.dtype = dtype
+
+    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+        kernel, bias = self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
+        return block_linear(x.astype(self.dtype), kernel, bias)
+
+
+class Norm(eqx.Module):
+    """RMSNorm over the last dimension with a learned scale."""
+
+    scale: Float[Array, " D"]
+
+    def __init__(self, size: int):
+        self.scale = constant(1, size)
+
+    def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        return rms_norm(x, self.scale)
+
+
+class Layer(eqx.Module):
+    """Linear → RMSNorm → SiLU."""
+
+    linear: Linear
+    norm: Norm
+
+    def __init__(
+        self, rng: np.random.Generator, size: int, units: int, dtype: str = "float32"
+    ):
+        self.linear = Linear(rng, size, units, dtype=dtype)
+        self.norm = Norm(units)
+
+    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+        return jax.nn.silu(self.norm(self.linear(x)))
+
+
+class MLP(eqx.Module):
+    """A stack of layers of equal width."""
+
+    layers: tuple[Layer, ...]
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        size: int,
+        units: int,
+        layers: int,
+        dtype: str = "float32",
+    ):
+        sizes = [size] + [units] * layers
+        self.layers = tuple(
+            Layer(rng, size, units, dtype) for size, units in itertools.pairwise(sizes)
+        )
+
+    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Conv(eqx.Module):
+    """Kernel and bias of a convolution; `embodied.jax.conv` applies them."""
+
+    kernel: Float[Array, "K K I O"]
+    bias: Float[Array, " O"]
+
+    def __init__(self, rng: np.random.Generator, size: int, units: int, kernel: int):
+        self.kernel = truncated_normal(rng, (kernel, kernel, size, units))
+        self.bias = constant(0, units)
+
+    def cast(self, dtype: str) -> tuple[Array, Array]:
+        """Kernel and bias in the compute dtype."""
+        return self.kernel.astype(dtype), self.bias.astype(dtype)

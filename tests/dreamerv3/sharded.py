@@ -1,0 +1,46 @@
+"""Run by `test_sharding.py` in a process with four devices: losses as JSON."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+
+
+def main(devices: int, mesh: list[int], policy: int) -> None:
+    path = pathlib.Path(__file__).parent / "conftest.py"
+    spec = importlib.util.spec_from_file_location("kit", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kit = module.Kit()
+    options = {
+        "jax.mock_devices": 4,
+        "jax.train_devices": list(range(devices)),
+        "jax.policy_devices": [policy],
+        "jax.mesh": mesh,
+        "agent.dyn.rssm": {"deter": 256, "hidden": 32, "classes": 4, "stoch": 4},
+    }
+    agent = kit.agent(**options)
+    carry, losses = agent.init_train(kit.batch_size), []
+    for seed in range(3):
+        carry, _, metrics = agent.train(carry, kit.batch(agent, seed))
+        metrics = {k: float(np.asarray(v)) for k, v in metrics.items()}
+        losses.append({k: v for k, v in metrics.items() if k.startswith("loss/")})
+    agent.policy(agent.init_policy(2), kit.obs(2))
+    shards = {
+        len(leaf.sharding.shard_shape(leaf.shape)) and leaf.sharding.is_fully_replicated
+        for leaf in jax.tree.leaves(agent.state.params)
+    }
+    used = {d.id for x in agent.acting.params for d in x.sharding.device_set}
+    result = {"losses": losses, "sharded": False in shards, "policy": sorted(used)}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3]))
