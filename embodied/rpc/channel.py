@@ -27,7 +27,8 @@ HEARTBEAT_TIMEOUT = 30_000
 HANDSHAKE_TIMEOUT = 10_000
 
 _SEND = zmq.Socket.__mro__[1].send  # Without the checks that cost as much as sending.
-_EVENTS, _MORE, _NOBLOCK = int(zmq.EVENTS), int(zmq.SNDMORE), int(zmq.NOBLOCK)
+_EVENTS = zmq.EVENTS  # As an enum, which is quicker to look up than its number.
+_MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
@@ -67,7 +68,6 @@ class Channel:
             zmq.SNDHWM: 0,
             zmq.RCVHWM: 0,
             zmq.LINGER: 0,
-            zmq.IPV6: 1,
             zmq.TCP_KEEPALIVE: 1,
             zmq.HEARTBEAT_IVL: HEARTBEAT_EVERY,
             zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT,

@@ -122,7 +122,8 @@ class Client:
             )
             self._pending[future.id] = future
             self._transmit(future)
-            self._drain()
+            if self._leader:
+                self._drain()  # Sending may have consumed the news it waits for.
         if not self._active.is_set():
             self._active.set()
         return future
@@ -185,6 +186,7 @@ class Client:
         socket = self._channel.socket
         # Without a connection nothing is queued: repeating is our business.
         socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.IPV6, "[" in self._address)
         socket.set(zmq.RECONNECT_IVL, RECONNECT_FIRST)
         socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX)
         if pair:
@@ -249,7 +251,7 @@ class Client:
             self._leader = False
             if not self._closed:
                 self._drain()
-            self._changed.notify_all()
+            self._changed.notify_all()  # Somebody else has to lead now.
 
     def _drain(self) -> None:
         """Read all messages there are. Needs the lock."""

@@ -49,6 +49,9 @@ class Kind(NamedTuple):
     nbytes: int
 
 
+_EXT = msgpack.ExtType
+_ext = tuple.__new__  # What `ExtType(...)` does after checks that cost more than it.
+
 _descriptors: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
 _kinds: dict[bytes, Kind] = {}
 
@@ -108,18 +111,21 @@ class _Encoder:
         if isinstance(node, np.ndarray):
             return self._array(node)
         if type(node) is tuple:
-            return msgpack.ExtType(_TUPLE, self.pack(list(node)))
+            return _ext(_EXT, (_TUPLE, self.pack(list(node))))
         if isinstance(node, np.generic):
-            array = _normal(np.asarray(node))
-            return msgpack.ExtType(_SCALAR, _describe(array) + array.tobytes())
+            data = _descriptors.get((node.dtype, ())) or _describe(_normal(node))
+            return _ext(_EXT, (_SCALAR, data + node.tobytes()))
         raise TypeError
 
     def _array(self, array: np.ndarray) -> msgpack.ExtType:
-        array = _normal(array)
+        found = _descriptors.get((array.dtype, array.shape))
+        if found is None or not array.flags.c_contiguous:
+            array = _normal(array)
+            found = _describe(array)
         if array.nbytes <= INLINE_BYTES:
-            return msgpack.ExtType(_INLINE, _describe(array) + array.tobytes())
+            return _ext(_EXT, (_INLINE, found + array.tobytes()))
         self.frames.append(array)
-        return msgpack.ExtType(_FRAME, _describe(array))
+        return _ext(_EXT, (_FRAME, found))
 
 
 class _Decoder:
@@ -169,12 +175,15 @@ class _Decoder:
         return tuple(items)
 
 
-def _normal(array: np.ndarray) -> np.ndarray:
+def _normal(value: np.ndarray | np.generic) -> np.ndarray:
     """The array contiguous, in little-endian order, of a dtype that has a code."""
+    array = np.asarray(value)
     if array.dtype not in _DTYPE_CODES:
         if array.dtype.kind not in "biufc":
             raise TypeError
         array = array.astype(array.dtype.newbyteorder("<"))
+        if array.dtype not in _DTYPE_CODES:
+            raise TypeError
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
     return array

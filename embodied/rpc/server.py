@@ -169,6 +169,7 @@ class Server:
         socket = self._channel.socket
         socket.set(zmq.ROUTER_MANDATORY, 1)
         socket.set(zmq.BACKLOG, 1024)
+        socket.set(zmq.IPV6, "[" in self.address)
         self._guard = None
         if self._keys:
             self._guard = guard.Authenticator(self._context, self._keys.clients)
@@ -184,7 +185,9 @@ class Server:
             raise errors.AddressError(
                 f"cannot open {self.address} for {self.name}: {error}"
             ) from None
-        self.address = socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        if self.address.endswith(":*"):
+            port = socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").rpartition(b":")[2]
+            self.address = self.address.removesuffix("*") + port.decode()
 
     def _shut(self) -> None:
         self._monitor.close()
