@@ -64,6 +64,7 @@ class Monitor:
             self.EVENTS, f"inproc://monitor-{secrets.token_hex(8)}"
         )
         self.fileno = self._socket.fileno()
+        self.handle()  # The descriptor tells of news only after a look in vain.
 
     def handle(self) -> None:
         """Count all events there are."""

@@ -27,7 +27,7 @@ from embodied.rpc import (
 )
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
-LINGER = 1.0  # Seconds that the last replies may take to leave on close.
+LINGER = 1.0  # Seconds that the last replies may take to arrive on close.
 
 logger = logging.getLogger("embodied.rpc")
 
@@ -64,6 +64,8 @@ class Server:
         self._sessions = sessions.Sessions(memory)
         self._meter = meters.ServerMeter()
         self._pid = os.getpid()
+        self._closing = False  # Whether new calls are left to the next server.
+        self._settled = threading.Event()  # Set if closing and all replies arrived.
         self._stopping = False
         self._waiting = False  # Whether the thread waits for the socket.
         self._more = False  # Whether it left messages unread.
@@ -111,13 +113,17 @@ class Server:
 
         Raises `TimeoutError` naming the methods that still ran after `timeout`.
         """
-        if self._thread is None or self._stopping or self._pid != os.getpid():
+        if self._thread is None or self._closing or self._pid != os.getpid():
             return
         deadline = time.monotonic() + timeout
+        self._closing = True
+        hung = [m.name for m in self._methods.values() if not m.close(deadline)]
+        # A reply that left may still get lost with the connection, so await the acks.
+        self._channel.wake()
+        self._settled.wait(min(LINGER, max(0, deadline - time.monotonic())))
         self._stopping = True
         self._channel.wake()
-        self._thread.join(max(0, deadline - time.monotonic()))
-        hung = [m.name for m in self._methods.values() if not m.close(deadline)]
+        self._thread.join(max(0.1, deadline - time.monotonic()))
         if self._thread.is_alive():
             hung.append("the server's own thread")
         else:
@@ -213,6 +219,8 @@ class Server:
             self._waiting = not self._more
         for method, request in requests:
             method.submit(request)
+        if self._closing and not self._sessions.nbytes:
+            self._settled.set()
         patience = self._tick()
         ready = self._channel.wait(0 if self._more else patience)
         self._waiting = False
@@ -273,6 +281,8 @@ class Server:
             if known is not None:
                 self._repeat(known, header, message.route)
             return []
+        if self._closing:
+            return []  # The next server gets it.
         problem = self._problem(header, session)
         if problem:
             self._refuse(header, message.route, *problem)
