@@ -13,11 +13,13 @@ import zmq
 from embodied.rpc import address as addresses
 from embodied.rpc import channel, encoding, errors, guard, keys, protocol
 from embodied.rpc.futures import Future
+from embodied.rpc.ledger import Ledger
 
 # Seconds between looks at calls for which nobody waits.
 TICK = 0.1
 # Seconds without a reply after which the server is asked what became of the calls.
 PROBE_EVERY = 0.5
+LINGER = 0.2  # Seconds that a last acknowledgement may take to leave on close.
 RECONNECT_FIRST, RECONNECT_MAX = 20, 500  # Milliseconds.
 
 OnRestart = Literal["resend", "fail"]
@@ -60,15 +62,12 @@ class Client:
         self._max_inflight = max_inflight
         self._session = protocol.new_session()
         self._server = 0
-        self._pending: dict[int, Future] = {}  # In the order of their ids.
-        self._last = 0  # The newest id.
-        self._acked = 0  # The newest id whose acknowledgement was sent.
+        self._ledger = Ledger()
         self._leader = False  # Whether a thread waits for the socket.
         self._connected = False
         self._probed = 0.0  # When the server was last asked, or last answered.
         self._closed = False
         self._pid = os.getpid()
-        self._calls = self._errors = self._repeats = self._restarts = 0
         self._context = zmq.Context()
         self._channel = channel.Channel(self._context, zmq.DEALER, max_bytes)
         self._changed = threading.Condition(self._channel.lock)
@@ -104,23 +103,19 @@ class Client:
         future = Future(self, method, self._address, timeout)
         with self._changed:
             self._check()
-            if len(self._pending) >= self._max_inflight:
+            if len(self._ledger.pending) >= self._max_inflight:
                 self._await_room(future)
-            ack = self._ack()  # Before this call counts as the newest.
-            self._last += 1
-            self._calls += 1
-            future.id = self._last
+            ack = self._ledger.open(future)
             future.frames = protocol.pack(
                 protocol.REQUEST,
                 self._session,
-                self._last,
+                future.id,
                 ack,
                 self._server if self._on_restart == "fail" else 0,
                 method.encode(),
                 payload,
                 frames,
             )
-            self._pending[future.id] = future
             self._transmit(future)
             if self._leader:
                 self._drain()  # Sending may have consumed the news it waits for.
@@ -131,12 +126,7 @@ class Client:
     def stats(self) -> dict[str, float]:
         """Figures for the logger; counters since the start."""
         with self._changed:
-            return {
-                "calls": self._calls,
-                "errors": self._errors,
-                "inflight": len(self._pending),
-                "repeats": self._repeats,
-                "restarts": self._restarts,
+            return self._ledger.stats() | {
                 "malformed": self._channel.malformed,
                 "connected": float(self._connected),
             }
@@ -149,14 +139,16 @@ class Client:
             if self._closed:
                 return
             self._closed = True
-            self._fail_all(errors.ClientClosed(f"{self!r} was closed"))
+            self._ledger.fail_all(errors.ClientClosed(f"{self!r} was closed"))
+            self._changed.notify_all()
         self._active.set()
         self._channel.wake()
         self._keeper.join()
         with self._changed:
             self._changed.wait_for(self._has_no_leader, TICK)
+            self._acknowledge()  # The server need not keep replies any longer.
         self._monitor.close()
-        self._channel.close()
+        self._channel.close(LINGER)
         self._context.term()
 
     def wait(self, future: Future, deadline: float) -> None:
@@ -174,10 +166,8 @@ class Client:
     def give_up(self, future: Future) -> None:
         """Forget a call whose deadline has passed."""
         with self._changed:
-            if self._pending.pop(future.id, None):
-                self._errors += 1
-                future.expire()
-                self._changed.notify_all()
+            self._ledger.fail(future, future.overdue())
+            self._changed.notify_all()
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Future:
         return self.call(method, args, kwargs)
@@ -224,7 +214,7 @@ class Client:
 
     def _await_room(self, future: Future) -> None:
         """Wait until fewer calls are in flight. Needs the lock."""
-        while len(self._pending) >= self._max_inflight:
+        while len(self._ledger.pending) >= self._max_inflight:
             left = future.deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(
@@ -234,7 +224,7 @@ class Client:
             if self._leader:
                 self._changed.wait(left)
             else:
-                self._lead(next(iter(self._pending.values())), left)
+                self._lead(next(iter(self._ledger.pending.values())), left)
             self._check()
 
     def _lead(self, future: Future, seconds: float) -> None:
@@ -282,30 +272,16 @@ class Client:
                 self._channel.malformed += 1
                 return False
             return self._meet(header.server, unknown)
-        future = self._pending.pop(header.id, None)
-        if future is None:
-            return False  # Repeated, or too late.
-        self._errors += header.kind == protocol.ERROR
-        future.resolve(message)
-        return True
+        return self._ledger.resolve(message)
 
     def _meet(self, server: int, unknown: list[int]) -> bool:
         """Find out whether this is the server as before; repeat what it misses."""
         restarted = self._server not in (0, server)
         self._server = server
-        self._restarts += restarted
-        for number in unknown:
-            future = self._pending.get(number)
-            if future is None:
-                continue
-            if restarted and future.sent and self._on_restart == "fail":
-                del self._pending[number]
-                self._errors += 1
-                call = f"{future.name} at {future.place}"
-                future.fail(errors.ServerRestarted(f"{call}: the server was restarted"))
-            else:
-                self._repeats += future.sent
-                self._transmit(future)
+        self._ledger.restarts += restarted
+        fail = restarted and self._on_restart == "fail"
+        for future in self._ledger.lost(unknown, fail):
+            self._transmit(future)
         return True
 
     def _transmit(self, future: Future) -> None:
@@ -315,16 +291,10 @@ class Client:
     def _probe(self) -> None:
         """Ask the server what became of the calls in flight."""
         self._probed = time.monotonic()
-        payload = encoding.encode(list(self._pending))[0]
-        frames = protocol.pack(
-            protocol.HELLO, self._session, ack=self._ack(), payload=payload
-        )
+        payload = encoding.encode(list(self._ledger.pending))[0]
+        ack = self._ledger.ack()
+        frames = protocol.pack(protocol.HELLO, self._session, ack=ack, payload=payload)
         self._channel.send(frames)
-
-    def _ack(self) -> int:
-        """All calls up to this id are done."""
-        self._acked = next(iter(self._pending), self._last + 1) - 1
-        return self._acked
 
     def _keep(self) -> None:
         """Look after calls for which nobody waits, and sleep while there are none."""
@@ -341,25 +311,20 @@ class Client:
         self._drain()
         self._monitor.handle()
         now = time.monotonic()
-        for future in [f for f in self._pending.values() if f.deadline <= now]:
-            del self._pending[future.id]
-            self._errors += 1
-            future.expire()
-        if self._pending or not self._server:
+        self._ledger.expire(now)
+        if self._ledger.pending or not self._server:
             if now - self._probed > PROBE_EVERY:
                 self._probe()
         else:
             self._active.clear()
-            if self._acked < self._last:
-                frames = protocol.pack(protocol.ACK, self._session, ack=self._ack())
-                self._channel.send(frames)
+            self._acknowledge()
         self._changed.notify_all()
 
-    def _fail_all(self, error: BaseException) -> None:
-        for future in self._pending.values():
-            future.fail(error)
-        self._pending.clear()
-        self._changed.notify_all()
+    def _acknowledge(self) -> None:
+        """Tell the server which replies arrived, unless it knows. Needs the lock."""
+        if self._ledger.untold():
+            ack = self._ledger.ack()
+            self._channel.send(protocol.pack(protocol.ACK, self._session, ack=ack))
 
     def _has_no_leader(self) -> bool:
         return not self._leader

@@ -1,12 +1,12 @@
 """Trees of arrays and plain values to bytes and back: msgpack and raw array frames.
 
-A tree is made of dict, list, tuple, None, bool, int, float, str, bytes, numpy arrays and
-numpy scalars, and comes back with the same types. Small arrays are part of the msgpack
-payload; each larger one is a frame of its own, in the order in which the payload
-mentions them, which is neither copied nor parsed. Nothing is ever unpickled.
+A tree is made of dict, list, tuple, None, bool, int, float, str, bytes, numpy arrays
+and numpy scalars, and comes back with the same types. Small arrays are part of the
+msgpack payload; each larger one is a frame of its own, in the order in which the
+payload mentions them, which is neither copied nor parsed. Nothing is ever unpickled.
 
-Decoding is strict. Whatever the bytes are, it gives a tree or a `DecodeError`, and never
-uses more memory than a small multiple of what was received. Decoded arrays are read-only
+Decoding is strict. Whatever the bytes are, it gives a tree or a `DecodeError`, and uses
+no more memory than a small multiple of what was received. Decoded arrays are read-only
 views of the received memory.
 """
 
@@ -32,10 +32,8 @@ MAX_FRAMES = 4096  # Array frames of one message.
 # Codes of the msgpack extension types.
 _FRAME, _INLINE, _SCALAR, _TUPLE = 1, 2, 3, 4
 # The position of a dtype is its code on the wire.
-_DTYPES = [np.dtype(np.bool_)] + [
-    np.dtype("<" + name)
-    for name in "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()
-]
+_NAMES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+_DTYPES = [np.dtype(np.bool_)] + [np.dtype("<" + name) for name in _NAMES]
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _CONTAINERS = (dict, list, tuple)
 _CACHE_LIMIT = 4096  # Distinct array kinds to remember; a peer may invent many.
@@ -84,7 +82,7 @@ def decode(payload: Buffer, frames: Sequence[Buffer] = ()) -> Any:
         raise errors.DecodeError(f"malformed message: {error}") from None
     if decoder.used != len(frames):
         raise errors.DecodeError(
-            f"malformed message: {len(frames)} array frames, {decoder.used} of them used"
+            f"malformed message: {len(frames)} array frames, {decoder.used} used"
         )
     return tree
 
@@ -101,7 +99,7 @@ class _Encoder:
         self.frames: list[Buffer] = []
 
     def pack(self, tree: Any) -> bytes:
-        # With strict types, tuples and numpy scalars are not taken for lists and floats.
+        # Strict, so that tuples and numpy scalars are not taken for lists and floats.
         packer = msgpack.Packer(
             default=self._extend, strict_types=True, buf_size=INLINE_BYTES
         )
@@ -140,7 +138,7 @@ class _Decoder:
         return msgpack.unpackb(payload, ext_hook=self._extend, strict_map_key=False)
 
     def _extend(self, code: int, data: bytes) -> Any:
-        if code == _INLINE or code == _SCALAR:
+        if code in (_INLINE, _SCALAR):
             kind, offset = _parse(data)
             if len(data) - offset != kind.nbytes:
                 raise ValueError(f"{len(data) - offset} bytes for an array {kind}")

@@ -81,11 +81,10 @@ class Future:
         self._error = error
         self.frames = []
 
-    def expire(self) -> None:
-        """Fail because the deadline has passed."""
-        self.fail(
-            TimeoutError(f"no reply to {self.name} at {self.place} in {self.timeout} s")
-        )
+    def overdue(self) -> TimeoutError:
+        """The error for a deadline that has passed."""
+        text = f"no reply to {self.name} at {self.place} in {self.timeout} s"
+        return TimeoutError(text)
 
     def _wait(self, timeout: float | None) -> None:
         deadline = self.deadline

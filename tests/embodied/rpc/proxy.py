@@ -12,7 +12,7 @@ class Proxy:
         host, port = target.removeprefix("tcp://").split(":")
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "tcp://127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self._sockets = []
         self._lock = threading.Lock()
         self.accepted = 0

@@ -41,7 +41,8 @@ def test_auto_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["nonsense", "tcp://host", "http://x:80", "ipc://", "h:99999", "h:-1", ":1"]
+    "wrong",
+    ["nonsense", "tcp://host", "http://x:80", "ipc://", "h:99999", ":1"],
 )
 def test_malformed_addresses(wrong):
     with pytest.raises(rpc.AddressError):

@@ -216,7 +216,7 @@ def test_postfn_gets_each_batch_in_order(serve, connect):
 
 
 def test_short_batch_waits_for_a_free_worker(serve, connect):
-    """While the policy runs, requests gather instead of queueing up as short batches."""
+    """While the policy runs, requests gather instead of queueing as short batches."""
     release, policy = threading.Event(), Policy()
 
     def slow(batch, rows):

@@ -67,7 +67,7 @@ def test_unknown_method_wrong_arguments_and_results(serve, connect):
     client = connect(server)
     with pytest.raises(rpc.RemoteError, match=r"no method 'ecko', only \['echo'"):
         client.ecko().result()
-    with pytest.raises(rpc.RemoteError, match="TypeError.*argument"):
+    with pytest.raises(rpc.RemoteError, match=r"TypeError.*argument"):
         client.one(1, 2).result()
     with pytest.raises(rpc.RemoteError, match="cannot send object"):
         client.one(1).result()
@@ -86,7 +86,7 @@ def test_deadline(serve, connect):
     patient = client.hang()
     with pytest.raises(TimeoutError, match=f"hang at {server.address} in 0.2 s"):
         future.result()
-    with pytest.raises(TimeoutError, match="waiting 0.01 s"):
+    with pytest.raises(TimeoutError, match=r"waiting 0\.01 s"):
         patient.result(timeout=0.01)
     assert not patient.done()
     release.set()
@@ -123,7 +123,7 @@ def test_in_flight_limit(serve, connect):
     release = threading.Event()
     client = connect(serve(("hang", release.wait)), max_inflight=3)
     futures = [client.hang() for _ in range(3)]
-    with pytest.raises(TimeoutError, match="3 calls .* in flight"):
+    with pytest.raises(TimeoutError, match=r"3 calls .* in flight"):
         client.call("hang", timeout=0.2)
     release.set()
     assert [future.result() for future in [*futures, client.hang()]] == [True] * 4

@@ -153,7 +153,13 @@ def test_raw_bytes_probes_and_scans(serve, connect):
     rng = random.Random(1)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
     huge = greeting + b"\x02" + struct.pack(">Q", 1 << 62)
-    probes = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(200), greeting, huge]
+    probes = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01" + bytes(200),
+        greeting,
+        huge,
+    ]
     for data in probes + [rng.randbytes(rng.randint(1, 500)) for _ in range(200)]:
         with socket.create_connection(port(server)) as probe:
             probe.sendall(data)
