@@ -70,7 +70,9 @@ class Client:
         self._pid = os.getpid()
         self._context = zmq.Context()
         self._channel = channel.Channel(self._context, zmq.DEALER, max_bytes)
-        self._changed = threading.Condition(self._channel.lock)
+        self._lock = self._channel.lock
+        self._changed = threading.Condition(self._lock)
+        self._followers = 0  # Threads that wait for `_changed`.
         self._open(keys)
         self._active = threading.Event()  # Set while there may be calls to look after.
         self._keeper = threading.Thread(
@@ -101,7 +103,7 @@ class Client:
         payload, frames = encoding.encode([list(args), kwargs or {}])
         timeout = self._timeout if timeout is None else timeout
         future = Future(self, method, self._address, timeout)
-        with self._changed:
+        with self._lock:
             self._check()
             if len(self._ledger.pending) >= self._max_inflight:
                 self._await_room(future)
@@ -125,7 +127,7 @@ class Client:
 
     def stats(self) -> dict[str, float]:
         """Figures for the logger; counters since the start."""
-        with self._changed:
+        with self._lock:
             return self._ledger.stats() | {
                 "malformed": self._channel.malformed,
                 "connected": float(self._connected),
@@ -135,17 +137,18 @@ class Client:
         """Fail calls in flight and close the connection. Safe to call again."""
         if self._pid != os.getpid():
             return  # A forked child must not touch the sockets of its parent.
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
             self._ledger.fail_all(errors.ClientClosed(f"{self!r} was closed"))
-            self._changed.notify_all()
+            self._notify()
         self._active.set()
         self._channel.wake()
         self._keeper.join()
-        with self._changed:
-            self._changed.wait_for(self._has_no_leader, TICK)
+        with self._lock:
+            if self._leader:
+                self._follow(TICK)
             self._acknowledge()  # The server need not keep replies any longer.
         self._monitor.close()
         self._channel.close(LINGER)
@@ -153,21 +156,21 @@ class Client:
 
     def wait(self, future: Future, deadline: float) -> None:
         """Read replies until this one is there, or wait for the thread that does."""
-        with self._changed:
+        with self._lock:
             while future.frames:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return
                 if self._leader:
-                    self._changed.wait(left)
+                    self._follow(left)
                 else:
                     self._lead(future, left)
 
     def give_up(self, future: Future) -> None:
         """Forget a call whose deadline has passed."""
-        with self._changed:
+        with self._lock:
             self._ledger.fail(future, future.overdue())
-            self._changed.notify_all()
+            self._notify()
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Future:
         return self.call(method, args, kwargs)
@@ -188,13 +191,13 @@ class Client:
 
     def _await_server(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             self._active.set()
             while not self._server:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._monitor.refused:
                     break
-                self._changed.wait(left)
+                self._follow(left)
         if self._server:
             return
         refused = self._monitor.refused
@@ -222,29 +225,42 @@ class Client:
                     f"none was answered in {future.timeout} s"
                 )
             if self._leader:
-                self._changed.wait(left)
+                self._follow(left)
             else:
                 self._lead(next(iter(self._ledger.pending.values())), left)
             self._check()
 
     def _lead(self, future: Future, seconds: float) -> None:
         """Wait for the socket on behalf of all threads. Needs the lock."""
-        self._drain()
+        self._drain(future)
         if not future.frames:
             return
         self._leader = True
-        self._changed.release()
+        self._lock.release()
         try:
             self._channel.wait(seconds)
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
             self._leader = False
             if not self._closed:
-                self._drain()
-            self._changed.notify_all()  # Somebody else has to lead now.
+                self._drain(future)
+            self._notify()  # Somebody else has to lead now.
 
-    def _drain(self) -> None:
-        """Read all messages there are. Needs the lock."""
+    def _follow(self, seconds: float) -> None:
+        """Wait for news from the thread that leads, or for its place."""
+        self._followers += 1
+        self._changed.wait(seconds)
+        self._followers -= 1
+
+    def _notify(self) -> None:
+        if self._followers:
+            self._changed.notify_all()
+
+    def _drain(self, future: Future | None = None) -> None:
+        """Read all messages there are, or until this call is done. Needs the lock.
+
+        It is for the next thread that waits to read the rest first.
+        """
         done = False
         while True:
             readable, connected = self._channel.events()
@@ -253,11 +269,13 @@ class Client:
             message = self._channel.receive()
             if message is not None:
                 done |= self._handle(message)
+                if future and not future.frames:
+                    break
         if connected and not self._connected:
             self._probe()
         self._connected = connected
         if done:
-            self._changed.notify_all()
+            self._notify()
             if self._leader:
                 self._channel.wake()
 
@@ -301,7 +319,7 @@ class Client:
         stopped = threading.Event()
         while not self._closed:
             self._active.wait()
-            with self._changed:
+            with self._lock:
                 if not self._closed:
                     self._tick()
             stopped.wait(TICK)
@@ -318,13 +336,10 @@ class Client:
         else:
             self._active.clear()
             self._acknowledge()
-        self._changed.notify_all()
+        self._notify()
 
     def _acknowledge(self) -> None:
         """Tell the server which replies arrived, unless it knows. Needs the lock."""
         if self._ledger.untold():
             ack = self._ledger.ack()
             self._channel.send(protocol.pack(protocol.ACK, self._session, ack=ack))
-
-    def _has_no_leader(self) -> bool:
-        return not self._leader
