@@ -20,6 +20,9 @@ COPY_BELOW = 8193
 # Frames from this size on are sent from the memory of their array.
 ZERO_COPY_FROM = 1 << 17
 
+QUEUE = 1_000  # Messages of one peer that wait to be read.
+MAX_UNREAD = 8_192  # Messages to one peer that wait to be sent.
+
 # Heartbeats notice peers that vanished without closing the connection, and run in the
 # threads of ZeroMQ. Milliseconds.
 HEARTBEAT_EVERY = 5_000
@@ -67,8 +70,10 @@ class Channel:
     def _configure(self) -> None:
         options = {
             zmq.MAXMSGSIZE: self._max_bytes,
-            zmq.SNDHWM: 0,
-            zmq.RCVHWM: 0,
+            # A peer that sends too much has to wait; one that does not read, loses
+            # replies that it can ask for again. Requests are limited by the client.
+            zmq.RCVHWM: QUEUE,
+            zmq.SNDHWM: MAX_UNREAD if self._has_routes else 0,
             zmq.LINGER: 0,
             zmq.TCP_KEEPALIVE: 1,
             zmq.HEARTBEAT_IVL: HEARTBEAT_EVERY,
@@ -147,7 +152,8 @@ class Channel:
             header = protocol.parse(first.bytes)
         except errors.DecodeError:
             header = None
-        if header is None or header.frames != len(frames) or total > self._max_bytes:
+        legal = total <= self._max_bytes and len(first) <= encoding.MAX_HEADER
+        if header is None or header.frames != len(frames) or not legal:
             self.malformed += 1
             return None
         return Message(route, header, frames, total)

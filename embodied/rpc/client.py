@@ -249,8 +249,10 @@ class Client:
     def _follow(self, seconds: float) -> None:
         """Wait for news from the thread that leads, or for its place."""
         self._followers += 1
-        self._changed.wait(seconds)
-        self._followers -= 1
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._followers -= 1
 
     def _notify(self) -> None:
         if self._followers:

@@ -28,6 +28,8 @@ INLINE_BYTES = 1024  # Larger arrays get a frame of their own.
 MAX_DEPTH = 32
 MAX_DIMS = 16
 MAX_FRAMES = 4096  # Array frames of one message.
+# Bytes of a header with its payload, which take up several times as much when decoded.
+MAX_HEADER = 1 << 25
 
 # Codes of the msgpack extension types.
 _FRAME, _INLINE, _SCALAR, _TUPLE = 1, 2, 3, 4
@@ -68,6 +70,11 @@ def encode(tree: Any) -> tuple[bytes, list[Buffer]]:
         raise errors.EncodeError(
             f"{len(encoder.frames)} large arrays in one message, the limit is "
             f"{MAX_FRAMES}: stack them"
+        )
+    if len(payload) > MAX_HEADER - 1024:
+        raise errors.EncodeError(
+            f"{len(payload)} bytes besides arrays in one message, the limit is "
+            f"{MAX_HEADER - 1024}: send large data as arrays"
         )
     return payload, encoder.frames
 

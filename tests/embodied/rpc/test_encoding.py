@@ -103,6 +103,11 @@ def test_no_more_frames_than_allowed():
         encoding.encode(tree)
 
 
+def test_no_more_besides_arrays_than_allowed():
+    with pytest.raises(errors.EncodeError, match="as arrays"):
+        encoding.encode(bytes(encoding.MAX_HEADER))
+
+
 def nested(depth, make):
     tree = 1
     for _ in range(depth):
