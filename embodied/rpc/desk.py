@@ -37,20 +37,21 @@ class Desk:
         self.session = protocol.new_session()
         self.sessions = sessions.Sessions(memory)
         self.more = False  # Whether messages were left unread.
+        self.waiting = False  # Whether a thread waits for the socket to have some.
         self.closing = False  # Whether new calls are left to the next server.
         self._channel = line
         self._methods = served
         self._meter = meter
         self._name = name
 
-    def respond(self, answers: Sequence[methods.Answer], waiting: bool) -> None:
-        """Remember and send replies; `waiting` tells if a thread waits for more."""
+    def respond(self, answers: Sequence[methods.Answer]) -> None:
+        """Remember and send replies; any thread may."""
         prepared = [(a.request, self._pack(a)) for a in answers]
         with self._channel.lock:
             for request, frames in prepared:
                 self.sessions.finish(request.call, frames)
                 self._send(frames, request.call.route)
-            if waiting and self._channel.events()[0]:
+            if self.waiting and self._channel.events()[0]:
                 self._channel.wake()
 
     def read(self, limit: int) -> list[Job]:
@@ -111,10 +112,8 @@ class Desk:
             self._meter.unknown += 1
             known = sorted(method.name for method in self._methods.values())
             name = header.method.decode("utf-8", "backslashreplace")
-            return (
-                "AttributeError",
-                f"{self._name} has no method '{name}', only {known}",
-            )
+            text = f"{self._name} has no method '{name}', only {known}"
+            return "AttributeError", text
         if header.server not in (0, self.session):
             return errors.ServerRestarted.__name__, f"{self._name} was restarted"
         if len(session.calls) >= sessions.MAX_CALLS:

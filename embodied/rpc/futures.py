@@ -107,11 +107,15 @@ class Future:
         try:
             value = encoding.decode(message.header.payload, message.frames)
             if message.header.kind == protocol.ERROR:
-                call = f"{self.name} at {self.place}"
-                parts = protocol.parse_error(value)
-                self._error = errors.RemoteError(call, *parts)
+                self._error = self._remote(*protocol.parse_error(value))
             else:
                 self._value = value
         except errors.DecodeError as error:
             self._error = error
         self._message = None
+
+    def _remote(self, kind: str, message: str, traceback: str) -> BaseException:
+        call = f"{self.name} at {self.place}"
+        if kind == errors.ServerRestarted.__name__ and not traceback:
+            return errors.ServerRestarted(f"{call}: {message}")
+        return errors.RemoteError(call, kind, message, traceback)

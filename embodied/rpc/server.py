@@ -11,19 +11,8 @@ from typing import Any
 
 import zmq
 
-from embodied.rpc import (
-    address as addresses,
-)
-from embodied.rpc import (
-    channel,
-    desk,
-    errors,
-    guard,
-    keys,
-    meters,
-    methods,
-    sessions,
-)
+from embodied.rpc import address as addresses
+from embodied.rpc import channel, desk, errors, guard, keys, meters, methods, sessions
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
 LINGER = 1.0  # Seconds that the last replies may take to arrive on close.
@@ -65,7 +54,6 @@ class Server:
         self._closing = False
         self._settled = threading.Event()  # Set if closing and all replies arrived.
         self._stopping = False
-        self._waiting = False  # Whether the thread waits for the socket.
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -149,7 +137,7 @@ class Server:
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
         """Remember and send replies; any thread may."""
-        self._desk.respond(answers, self._waiting)
+        self._desk.respond(answers)
 
     def wake(self) -> None:
         self._channel.wake()
@@ -210,14 +198,14 @@ class Server:
         """Read what is there, hand it out, then wait for more or for a deadline."""
         with self._channel.lock:
             requests = self._desk.read(READ_AT_ONCE)
-            self._waiting = not self._desk.more
+            self._desk.waiting = not self._desk.more
         for method, request in requests:
             method.submit(request)
         if self._desk.closing and not self._desk.sessions.nbytes:
             self._settled.set()
         patience = self._tick()
         ready = self._channel.wait(0 if self._desk.more else patience)
-        self._waiting = False
+        self._desk.waiting = False
         if self._monitor.fileno in ready:
             self._monitor.handle()
         if self._guard and self._guard.fileno in ready:
