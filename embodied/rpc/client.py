@@ -266,6 +266,10 @@ class Client:
         done = False
         while True:
             readable, connected = self._channel.events()
+            found, self._connected = not self._connected and connected, connected
+            if found:
+                self._probe()
+                continue  # To send is to touch the socket, so look again.
             if not readable:
                 break
             message = self._channel.receive()
@@ -273,9 +277,6 @@ class Client:
                 done |= self._handle(message)
                 if future and not future.frames:
                     break
-        if connected and not self._connected:
-            self._probe()
-        self._connected = connected
         if done:
             self._notify()
             if self._leader:
@@ -338,6 +339,7 @@ class Client:
         else:
             self._active.clear()
             self._acknowledge()
+        self._drain()  # Sending may have consumed the news that the leader waits for.
         self._notify()
 
     def _acknowledge(self) -> None:
