@@ -55,9 +55,11 @@ CASES = [
     Case("round trip (median µs)", "tiny", 1, 1, 1, 600, 150),
     Case("pipelined tiny calls", "tiny", 1, 64, 1, 2_200, 2_200),
     Case("act, 16 processes, batch 8", "act", 16, 1, 1, 247, 6_000, batch=8),
-    Case("act, 16 × 16 envs, steps", "act", 16, 1, 16, None, 30_000, batch=128, rows=16),
+    Case(
+        "act, 16 x 16 envs, steps", "act", 16, 1, 16, None, 30_000, batch=128, rows=16
+    ),
     Case("add_batch, 16 steps", "add_batch", 1, 4, 1, 199, 2_000),
-    Case("sample_batch 16×65, 17 MB", "sample_batch", 1, 2, 1, 5.9, 60),
+    Case("sample_batch 16x65, 17 MB", "sample_batch", 1, 2, 1, 5.9, 60),
 ]
 
 
@@ -217,13 +219,14 @@ def report(case: Case, args: argparse.Namespace) -> None:
             value = 1e6 * result.median if better is min else value
             found[kind] = better(found.get(kind, (value, result)), (value, result))
     ours, result = found["ours"]
-    public = f"{case.public:8.0f}" if case.public else "       –"
+    public = f"{case.public:8.0f}" if case.public else "       -"
     ratio = ours / case.public if case.public else float("nan")
     ratio = 1 / ratio if better is min else ratio
     met = ours <= case.target if better is min else ours >= case.target
     print(
-        f"{case.name:28s} {ours:8.0f} {found['inline'][0]:8.0f} {found['floor'][0]:8.0f} "
-        f"{public} {ratio:6.1f}× {case.target:8.0f} {'met' if met else 'NOT MET':8s}"
+        f"{case.name:28s} {ours:8.0f} {found['inline'][0]:8.0f} "
+        f"{found['floor'][0]:8.0f} "
+        f"{public} {ratio:6.1f}x {case.target:8.0f} {'met' if met else 'NOT MET':8s}"
         f"{1e3 * result.median:7.2f} {1e3 * result.p99:7.2f}",
         flush=True,
     )

@@ -1,4 +1,4 @@
-"""Addresses: `tcp://host:port`, `host:port` or `ipc:///path`, each may hold `{auto}`."""
+"""Addresses: `tcp://host:port`, `host:port` or `ipc:///path`, perhaps with `{auto}`."""
 
 from __future__ import annotations
 

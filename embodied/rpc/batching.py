@@ -18,7 +18,7 @@ class Part(NamedTuple):
     """Where the rows of one request are in a batch."""
 
     request: methods.Request
-    index: int | slice
+    rows: int | slice  # A number for a request without leading axis.
 
 
 class OpenBatch:
@@ -168,7 +168,7 @@ class BatchServer(server.Server):
 
 
 def _answer(part: Part, reply: Any) -> methods.Answer:
-    payload, frames = encoding.encode(_take(reply, part.index))
+    payload, frames = encoding.encode(_take(reply, part.rows))
     return methods.Answer(part.request, protocol.REPLY, payload, frames)
 
 

@@ -7,7 +7,7 @@ import os
 import select
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -20,14 +20,20 @@ COPY_BELOW = 8193
 # Frames from this size on are sent from the memory of their array.
 ZERO_COPY_FROM = 1 << 17
 
+QUEUE = 1_000  # Messages of one peer that wait to be read.
+MAX_UNREAD = 8_192  # Messages to one peer that wait to be sent.
+
 # Heartbeats notice peers that vanished without closing the connection, and run in the
 # threads of ZeroMQ. Milliseconds.
 HEARTBEAT_EVERY = 5_000
 HEARTBEAT_TIMEOUT = 30_000
 HANDSHAKE_TIMEOUT = 10_000
 
-_SEND = zmq.Socket.__mro__[1].send  # Without the checks that cost as much as sending.
-_EVENTS, _MORE, _NOBLOCK = int(zmq.EVENTS), int(zmq.SNDMORE), int(zmq.NOBLOCK)
+_SEND: Any = super(
+    zmq.Socket, zmq.Socket
+).send  # Without the checks that cost as much as sending.
+_EVENTS = zmq.EVENTS  # As an enum, which is quicker to look up than its number.
+_MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
@@ -64,10 +70,11 @@ class Channel:
     def _configure(self) -> None:
         options = {
             zmq.MAXMSGSIZE: self._max_bytes,
-            zmq.SNDHWM: 0,
-            zmq.RCVHWM: 0,
+            # A peer that sends too much has to wait; one that does not read, loses
+            # replies that it can ask for again. Requests are limited by the client.
+            zmq.RCVHWM: QUEUE,
+            zmq.SNDHWM: MAX_UNREAD if self._has_routes else 0,
             zmq.LINGER: 0,
-            zmq.IPV6: 1,
             zmq.TCP_KEEPALIVE: 1,
             zmq.HEARTBEAT_IVL: HEARTBEAT_EVERY,
             zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT,
@@ -145,7 +152,8 @@ class Channel:
             header = protocol.parse(first.bytes)
         except errors.DecodeError:
             header = None
-        if header is None or header.frames != len(frames) or total > self._max_bytes:
+        legal = total <= self._max_bytes and len(first) <= encoding.MAX_HEADER
+        if header is None or header.frames != len(frames) or not legal:
             self.malformed += 1
             return None
         return Message(route, header, frames, total)

@@ -13,11 +13,13 @@ import zmq
 from embodied.rpc import address as addresses
 from embodied.rpc import channel, encoding, errors, guard, keys, protocol
 from embodied.rpc.futures import Future
+from embodied.rpc.ledger import Ledger
 
 # Seconds between looks at calls for which nobody waits.
 TICK = 0.1
 # Seconds without a reply after which the server is asked what became of the calls.
 PROBE_EVERY = 0.5
+LINGER = 0.2  # Seconds that a last acknowledgement may take to leave on close.
 RECONNECT_FIRST, RECONNECT_MAX = 20, 500  # Milliseconds.
 
 OnRestart = Literal["resend", "fail"]
@@ -60,18 +62,17 @@ class Client:
         self._max_inflight = max_inflight
         self._session = protocol.new_session()
         self._server = 0
-        self._pending: dict[int, Future] = {}  # In the order of their ids.
-        self._last = 0  # The newest id.
-        self._acked = 0  # The newest id whose acknowledgement was sent.
+        self._ledger = Ledger()
         self._leader = False  # Whether a thread waits for the socket.
         self._connected = False
         self._probed = 0.0  # When the server was last asked, or last answered.
         self._closed = False
         self._pid = os.getpid()
-        self._calls = self._errors = self._repeats = self._restarts = 0
         self._context = zmq.Context()
         self._channel = channel.Channel(self._context, zmq.DEALER, max_bytes)
-        self._changed = threading.Condition(self._channel.lock)
+        self._lock = self._channel.lock
+        self._changed = threading.Condition(self._lock)
+        self._followers = 0  # Threads that wait for `_changed`.
         self._open(keys)
         self._active = threading.Event()  # Set while there may be calls to look after.
         self._keeper = threading.Thread(
@@ -102,40 +103,32 @@ class Client:
         payload, frames = encoding.encode([list(args), kwargs or {}])
         timeout = self._timeout if timeout is None else timeout
         future = Future(self, method, self._address, timeout)
-        with self._changed:
+        with self._lock:
             self._check()
-            if len(self._pending) >= self._max_inflight:
+            if len(self._ledger.pending) >= self._max_inflight:
                 self._await_room(future)
-            ack = self._ack()  # Before this call counts as the newest.
-            self._last += 1
-            self._calls += 1
-            future.id = self._last
+            ack = self._ledger.open(future)
             future.frames = protocol.pack(
                 protocol.REQUEST,
                 self._session,
-                self._last,
+                future.id,
                 ack,
                 self._server if self._on_restart == "fail" else 0,
                 method.encode(),
                 payload,
                 frames,
             )
-            self._pending[future.id] = future
             self._transmit(future)
-            self._drain()
+            if self._leader:
+                self._drain()  # Sending may have consumed the news it waits for.
         if not self._active.is_set():
             self._active.set()
         return future
 
     def stats(self) -> dict[str, float]:
         """Figures for the logger; counters since the start."""
-        with self._changed:
-            return {
-                "calls": self._calls,
-                "errors": self._errors,
-                "inflight": len(self._pending),
-                "repeats": self._repeats,
-                "restarts": self._restarts,
+        with self._lock:
+            return self._ledger.stats() | {
                 "malformed": self._channel.malformed,
                 "connected": float(self._connected),
             }
@@ -144,39 +137,40 @@ class Client:
         """Fail calls in flight and close the connection. Safe to call again."""
         if self._pid != os.getpid():
             return  # A forked child must not touch the sockets of its parent.
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._fail_all(errors.ClientClosed(f"{self!r} was closed"))
+            self._ledger.fail_all(errors.ClientClosed(f"{self!r} was closed"))
+            self._notify()
         self._active.set()
         self._channel.wake()
         self._keeper.join()
-        with self._changed:
-            self._changed.wait_for(self._has_no_leader, TICK)
+        with self._lock:
+            if self._leader:
+                self._follow(TICK)
+            self._acknowledge()  # The server need not keep replies any longer.
         self._monitor.close()
-        self._channel.close()
+        self._channel.close(LINGER)
         self._context.term()
 
     def wait(self, future: Future, deadline: float) -> None:
         """Read replies until this one is there, or wait for the thread that does."""
-        with self._changed:
+        with self._lock:
             while future.frames:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return
                 if self._leader:
-                    self._changed.wait(left)
+                    self._follow(left)
                 else:
                     self._lead(future, left)
 
     def give_up(self, future: Future) -> None:
         """Forget a call whose deadline has passed."""
-        with self._changed:
-            if self._pending.pop(future.id, None):
-                self._errors += 1
-                future.expire()
-                self._changed.notify_all()
+        with self._lock:
+            self._ledger.fail(future, future.overdue())
+            self._notify()
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Future:
         return self.call(method, args, kwargs)
@@ -185,6 +179,7 @@ class Client:
         socket = self._channel.socket
         # Without a connection nothing is queued: repeating is our business.
         socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.IPV6, "[" in self._address)
         socket.set(zmq.RECONNECT_IVL, RECONNECT_FIRST)
         socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX)
         if pair:
@@ -196,13 +191,13 @@ class Client:
 
     def _await_server(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             self._active.set()
             while not self._server:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._monitor.refused:
                     break
-                self._changed.wait(left)
+                self._follow(left)
         if self._server:
             return
         refused = self._monitor.refused
@@ -222,7 +217,7 @@ class Client:
 
     def _await_room(self, future: Future) -> None:
         """Wait until fewer calls are in flight. Needs the lock."""
-        while len(self._pending) >= self._max_inflight:
+        while len(self._ledger.pending) >= self._max_inflight:
             left = future.deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(
@@ -230,42 +225,60 @@ class Client:
                     f"none was answered in {future.timeout} s"
                 )
             if self._leader:
-                self._changed.wait(left)
+                self._follow(left)
             else:
-                self._lead(next(iter(self._pending.values())), left)
+                self._lead(next(iter(self._ledger.pending.values())), left)
             self._check()
 
     def _lead(self, future: Future, seconds: float) -> None:
         """Wait for the socket on behalf of all threads. Needs the lock."""
-        self._drain()
+        self._drain(future)
         if not future.frames:
             return
         self._leader = True
-        self._changed.release()
+        self._lock.release()
         try:
             self._channel.wait(seconds)
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
             self._leader = False
             if not self._closed:
-                self._drain()
+                self._drain(future)
+            self._notify()  # Somebody else has to lead now.
+
+    def _follow(self, seconds: float) -> None:
+        """Wait for news from the thread that leads, or for its place."""
+        self._followers += 1
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._followers -= 1
+
+    def _notify(self) -> None:
+        if self._followers:
             self._changed.notify_all()
 
-    def _drain(self) -> None:
-        """Read all messages there are. Needs the lock."""
+    def _drain(self, future: Future | None = None) -> None:
+        """Read all messages there are, or until this call is done. Needs the lock.
+
+        It is for the next thread that waits to read the rest first.
+        """
         done = False
         while True:
             readable, connected = self._channel.events()
+            found, self._connected = not self._connected and connected, connected
+            if found:
+                self._probe()
+                continue  # To send is to touch the socket, so look again.
             if not readable:
                 break
             message = self._channel.receive()
             if message is not None:
                 done |= self._handle(message)
-        if connected and not self._connected:
-            self._probe()
-        self._connected = connected
+                if future and not future.frames:
+                    break
         if done:
-            self._changed.notify_all()
+            self._notify()
             if self._leader:
                 self._channel.wake()
 
@@ -280,30 +293,16 @@ class Client:
                 self._channel.malformed += 1
                 return False
             return self._meet(header.server, unknown)
-        future = self._pending.pop(header.id, None)
-        if future is None:
-            return False  # Repeated, or too late.
-        self._errors += header.kind == protocol.ERROR
-        future.resolve(message)
-        return True
+        return self._ledger.resolve(message)
 
     def _meet(self, server: int, unknown: list[int]) -> bool:
         """Find out whether this is the server as before; repeat what it misses."""
         restarted = self._server not in (0, server)
         self._server = server
-        self._restarts += restarted
-        for number in unknown:
-            future = self._pending.get(number)
-            if future is None:
-                continue
-            if restarted and future.sent and self._on_restart == "fail":
-                del self._pending[number]
-                self._errors += 1
-                call = f"{future.name} at {future.place}"
-                future.fail(errors.ServerRestarted(f"{call}: the server was restarted"))
-            else:
-                self._repeats += future.sent
-                self._transmit(future)
+        self._ledger.restarts += restarted
+        fail = restarted and self._on_restart == "fail"
+        for future in self._ledger.lost(unknown, fail):
+            self._transmit(future)
         return True
 
     def _transmit(self, future: Future) -> None:
@@ -313,23 +312,17 @@ class Client:
     def _probe(self) -> None:
         """Ask the server what became of the calls in flight."""
         self._probed = time.monotonic()
-        payload = encoding.encode(list(self._pending))[0]
-        frames = protocol.pack(
-            protocol.HELLO, self._session, ack=self._ack(), payload=payload
-        )
+        payload = encoding.encode(list(self._ledger.pending))[0]
+        ack = self._ledger.ack()
+        frames = protocol.pack(protocol.HELLO, self._session, ack=ack, payload=payload)
         self._channel.send(frames)
-
-    def _ack(self) -> int:
-        """All calls up to this id are done."""
-        self._acked = next(iter(self._pending), self._last + 1) - 1
-        return self._acked
 
     def _keep(self) -> None:
         """Look after calls for which nobody waits, and sleep while there are none."""
         stopped = threading.Event()
         while not self._closed:
             self._active.wait()
-            with self._changed:
+            with self._lock:
                 if not self._closed:
                     self._tick()
             stopped.wait(TICK)
@@ -339,25 +332,18 @@ class Client:
         self._drain()
         self._monitor.handle()
         now = time.monotonic()
-        for future in [f for f in self._pending.values() if f.deadline <= now]:
-            del self._pending[future.id]
-            self._errors += 1
-            future.expire()
-        if self._pending or not self._server:
+        self._ledger.expire(now)
+        if self._ledger.pending or not self._server:
             if now - self._probed > PROBE_EVERY:
                 self._probe()
         else:
             self._active.clear()
-            if self._acked < self._last:
-                frames = protocol.pack(protocol.ACK, self._session, ack=self._ack())
-                self._channel.send(frames)
-        self._changed.notify_all()
+            self._acknowledge()
+        self._drain()  # Sending may have consumed the news that the leader waits for.
+        self._notify()
 
-    def _fail_all(self, error: BaseException) -> None:
-        for future in self._pending.values():
-            future.fail(error)
-        self._pending.clear()
-        self._changed.notify_all()
-
-    def _has_no_leader(self) -> bool:
-        return not self._leader
+    def _acknowledge(self) -> None:
+        """Tell the server which replies arrived, unless it knows. Needs the lock."""
+        if self._ledger.untold():
+            ack = self._ledger.ack()
+            self._channel.send(protocol.pack(protocol.ACK, self._session, ack=ack))

@@ -1,12 +1,12 @@
 """Trees of arrays and plain values to bytes and back: msgpack and raw array frames.
 
-A tree is made of dict, list, tuple, None, bool, int, float, str, bytes, numpy arrays and
-numpy scalars, and comes back with the same types. Small arrays are part of the msgpack
-payload; each larger one is a frame of its own, in the order in which the payload
-mentions them, which is neither copied nor parsed. Nothing is ever unpickled.
+A tree is made of dict, list, tuple, None, bool, int, float, str, bytes, numpy arrays
+and numpy scalars, and comes back with the same types. Small arrays are part of the
+msgpack payload; each larger one is a frame of its own, in the order in which the
+payload mentions them, which is neither copied nor parsed. Nothing is ever unpickled.
 
-Decoding is strict. Whatever the bytes are, it gives a tree or a `DecodeError`, and never
-uses more memory than a small multiple of what was received. Decoded arrays are read-only
+Decoding is strict. Whatever the bytes are, it gives a tree or a `DecodeError`, and uses
+no more memory than a small multiple of what was received. Decoded arrays are read-only
 views of the received memory.
 """
 
@@ -28,13 +28,14 @@ INLINE_BYTES = 1024  # Larger arrays get a frame of their own.
 MAX_DEPTH = 32
 MAX_DIMS = 16
 MAX_FRAMES = 4096  # Array frames of one message.
+# Bytes of a header with its payload, which take up several times as much when decoded.
+MAX_HEADER = 1 << 25
 
 # Codes of the msgpack extension types.
 _FRAME, _INLINE, _SCALAR, _TUPLE = 1, 2, 3, 4
 # The position of a dtype is its code on the wire.
-_DTYPES = [np.dtype(np.bool_)] + [
-    np.dtype("<" + name) for name in "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()
-]
+_NAMES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+_DTYPES = [np.dtype(np.bool_)] + [np.dtype("<" + name) for name in _NAMES]
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _CONTAINERS = (dict, list, tuple)
 _CACHE_LIMIT = 4096  # Distinct array kinds to remember; a peer may invent many.
@@ -47,6 +48,9 @@ class Kind(NamedTuple):
     shape: tuple[int, ...]
     nbytes: int
 
+
+_EXT = msgpack.ExtType
+_ext = tuple.__new__  # What `ExtType(...)` does after checks that cost more than it.
 
 _descriptors: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
 _kinds: dict[bytes, Kind] = {}
@@ -67,6 +71,11 @@ def encode(tree: Any) -> tuple[bytes, list[Buffer]]:
             f"{len(encoder.frames)} large arrays in one message, the limit is "
             f"{MAX_FRAMES}: stack them"
         )
+    if len(payload) > MAX_HEADER - 1024:
+        raise errors.EncodeError(
+            f"{len(payload)} bytes besides arrays in one message, the limit is "
+            f"{MAX_HEADER - 1024}: send large data as arrays"
+        )
     return payload, encoder.frames
 
 
@@ -80,7 +89,7 @@ def decode(payload: Buffer, frames: Sequence[Buffer] = ()) -> Any:
         raise errors.DecodeError(f"malformed message: {error}") from None
     if decoder.used != len(frames):
         raise errors.DecodeError(
-            f"malformed message: {len(frames)} array frames, {decoder.used} of them used"
+            f"malformed message: {len(frames)} array frames, {decoder.used} used"
         )
     return tree
 
@@ -97,7 +106,7 @@ class _Encoder:
         self.frames: list[Buffer] = []
 
     def pack(self, tree: Any) -> bytes:
-        # With strict types, tuples and numpy scalars are not taken for lists and floats.
+        # Strict, so that tuples and numpy scalars are not taken for lists and floats.
         packer = msgpack.Packer(
             default=self._extend, strict_types=True, buf_size=INLINE_BYTES
         )
@@ -107,18 +116,21 @@ class _Encoder:
         if isinstance(node, np.ndarray):
             return self._array(node)
         if type(node) is tuple:
-            return msgpack.ExtType(_TUPLE, self.pack(list(node)))
+            return _ext(_EXT, (_TUPLE, self.pack(list(node))))
         if isinstance(node, np.generic):
-            array = _normal(np.asarray(node))
-            return msgpack.ExtType(_SCALAR, _describe(array) + array.tobytes())
+            data = _descriptors.get((node.dtype, ())) or _describe(_normal(node))
+            return _ext(_EXT, (_SCALAR, data + node.tobytes()))
         raise TypeError
 
     def _array(self, array: np.ndarray) -> msgpack.ExtType:
-        array = _normal(array)
+        found = _descriptors.get((array.dtype, array.shape))
+        if found is None or not array.flags.c_contiguous:
+            array = _normal(array)
+            found = _describe(array)
         if array.nbytes <= INLINE_BYTES:
-            return msgpack.ExtType(_INLINE, _describe(array) + array.tobytes())
+            return _ext(_EXT, (_INLINE, found + array.tobytes()))
         self.frames.append(array)
-        return msgpack.ExtType(_FRAME, _describe(array))
+        return _ext(_EXT, (_FRAME, found))
 
 
 class _Decoder:
@@ -133,7 +145,7 @@ class _Decoder:
         return msgpack.unpackb(payload, ext_hook=self._extend, strict_map_key=False)
 
     def _extend(self, code: int, data: bytes) -> Any:
-        if code == _INLINE or code == _SCALAR:
+        if code in (_INLINE, _SCALAR):
             kind, offset = _parse(data)
             if len(data) - offset != kind.nbytes:
                 raise ValueError(f"{len(data) - offset} bytes for an array {kind}")
@@ -168,12 +180,15 @@ class _Decoder:
         return tuple(items)
 
 
-def _normal(array: np.ndarray) -> np.ndarray:
+def _normal(value: np.ndarray | np.generic) -> np.ndarray:
     """The array contiguous, in little-endian order, of a dtype that has a code."""
+    array = np.asarray(value)
     if array.dtype not in _DTYPE_CODES:
         if array.dtype.kind not in "biufc":
             raise TypeError
         array = array.astype(array.dtype.newbyteorder("<"))
+        if array.dtype not in _DTYPE_CODES:
+            raise TypeError
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
     return array

@@ -81,11 +81,10 @@ class Future:
         self._error = error
         self.frames = []
 
-    def expire(self) -> None:
-        """Fail because the deadline has passed."""
-        self.fail(
-            TimeoutError(f"no reply to {self.name} at {self.place} in {self.timeout} s")
-        )
+    def overdue(self) -> TimeoutError:
+        """The error for a deadline that has passed."""
+        text = f"no reply to {self.name} at {self.place} in {self.timeout} s"
+        return TimeoutError(text)
 
     def _wait(self, timeout: float | None) -> None:
         deadline = self.deadline
@@ -108,11 +107,15 @@ class Future:
         try:
             value = encoding.decode(message.header.payload, message.frames)
             if message.header.kind == protocol.ERROR:
-                call = f"{self.name} at {self.place}"
-                parts = protocol.parse_error(value)
-                self._error = errors.RemoteError(call, *parts)
+                self._error = self._remote(*protocol.parse_error(value))
             else:
                 self._value = value
         except errors.DecodeError as error:
             self._error = error
         self._message = None
+
+    def _remote(self, kind: str, message: str, traceback: str) -> BaseException:
+        call = f"{self.name} at {self.place}"
+        if kind == errors.ServerRestarted.__name__ and not traceback:
+            return errors.ServerRestarted(f"{call}: {message}")
+        return errors.RemoteError(call, kind, message, traceback)

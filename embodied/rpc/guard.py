@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from typing import Any
 
 import zmq
 import zmq.utils.z85
@@ -35,7 +36,7 @@ class Authenticator:
 
     def handle(self) -> None:
         """Answer all questions there are."""
-        while self._socket.get(zmq.EVENTS) & zmq.POLLIN:
+        while _readable(self._socket):
             request = self._socket.recv_multipart(zmq.NOBLOCK)
             _, number, _, _, _, mechanism, *credentials = request
             legal = mechanism == b"CURVE" and len(credentials) == 1
@@ -64,11 +65,13 @@ class Monitor:
             self.EVENTS, f"inproc://monitor-{secrets.token_hex(8)}"
         )
         self.fileno = self._socket.fileno()
+        self.handle()  # The descriptor tells of news only after a look in vain.
 
     def handle(self) -> None:
         """Count all events there are."""
-        while self._socket.get(zmq.EVENTS) & zmq.POLLIN:
-            event = monitor.recv_monitor_message(self._socket, zmq.NOBLOCK)["event"]
+        while _readable(self._socket):
+            message = monitor.recv_monitor_message(self._socket, zmq.NOBLOCK)
+            event = message["event"]
             self.accepted += event == zmq.EVENT_ACCEPTED
             self.disconnected += event == zmq.EVENT_DISCONNECTED
             self.failed += bool(event & FAILED)
@@ -80,3 +83,8 @@ class Monitor:
     def close(self) -> None:
         self._watched.disable_monitor()
         self._socket.close(0)
+
+
+def _readable(socket: zmq.Socket) -> bool:
+    events: Any = socket.get(zmq.EVENTS)
+    return bool(events & zmq.POLLIN)

@@ -128,17 +128,15 @@ class Method(abc.ABC):
         else:
             self._execute(job)
 
-    def finish(
-        self, answers: Sequence[Answer], infos: Sequence[tuple[Any]] = ()
-    ) -> None:
+    def finish(self, answers: Sequence[Answer], posts: Sequence[tuple] = ()) -> None:
         """Send replies, then hand over what `postfn` gets, in the same order."""
-        if not infos:
+        if not posts:
             self._server.respond(answers)
             return
         with self._order:
             self._server.respond(answers)
-            for info in infos:
-                self._posts.put(info)
+            for post in posts:
+                self._posts.put(post)
 
     def fail(self, requests: Sequence[Request], error: BaseException) -> None:
         """Answer requests with an error, which concerns nobody else."""

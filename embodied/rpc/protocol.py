@@ -68,7 +68,8 @@ def parse(header: bytes) -> Header:
     """What a header says; `DecodeError` if it is not one of ours."""
     if len(header) < _START:
         raise errors.DecodeError(f"malformed header of {len(header)} bytes")
-    magic, version, kind, *rest = _PREAMBLE.unpack_from(header)
+    fields = _PREAMBLE.unpack_from(header)
+    magic, version, kind = fields[:3]
     if magic != MAGIC or kind not in KINDS:
         raise errors.DecodeError("malformed header")
     if version != VERSION:
@@ -79,7 +80,7 @@ def parse(header: bytes) -> Header:
     if stop > len(header):
         raise errors.DecodeError("malformed header: the method's name is cut off")
     view = memoryview(header)
-    return Header(kind, *rest, header[_START:stop], view[stop:])
+    return Header._make((*fields[2:], header[_START:stop], view[stop:]))
 
 
 def pack_error(kind: str, message: str, traceback: str) -> bytes:

@@ -72,7 +72,7 @@ def _field(key: str, space: Any) -> Field:
 def _is_scalar(value: Any, dtype: np.dtype) -> bool:
     """Whether a Python number fits a dtype without loss of meaning."""
     if type(value) is bool:
-        return dtype == bool
+        return dtype.kind == "b"
     if type(value) is int and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return int(limits.min) <= value <= int(limits.max)

@@ -11,23 +11,11 @@ from typing import Any
 
 import zmq
 
-from embodied.rpc import (
-    address as addresses,
-)
-from embodied.rpc import (
-    channel,
-    encoding,
-    errors,
-    guard,
-    keys,
-    meters,
-    methods,
-    protocol,
-    sessions,
-)
+from embodied.rpc import address as addresses
+from embodied.rpc import channel, desk, errors, guard, keys, meters, methods, sessions
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
-LINGER = 1.0  # Seconds that the last replies may take to leave on close.
+LINGER = 1.0  # Seconds that the last replies may take to arrive on close.
 
 logger = logging.getLogger("embodied.rpc")
 
@@ -54,19 +42,18 @@ class Server:
     ):
         self.address = addresses.resolve(address)
         self.name = name
-        self.session = protocol.new_session()
         if keys is None:
             addresses.require_local(self.address)
         self._keys = keys
         self._max_bytes = max_bytes
         self._methods: dict[bytes, methods.Method] = {}
         self._batched: list[methods.Method] = []
-        self._sessions = sessions.Sessions(memory)
+        self._memory = memory
         self._meter = meters.ServerMeter()
         self._pid = os.getpid()
+        self._closing = False
+        self._settled = threading.Event()  # Set if closing and all replies arrived.
         self._stopping = False
-        self._waiting = False  # Whether the thread waits for the socket.
-        self._more = False  # Whether it left messages unread.
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -111,13 +98,17 @@ class Server:
 
         Raises `TimeoutError` naming the methods that still ran after `timeout`.
         """
-        if self._thread is None or self._stopping or self._pid != os.getpid():
+        if self._thread is None or self._closing or self._pid != os.getpid():
             return
         deadline = time.monotonic() + timeout
+        self._closing = self._desk.closing = True
+        hung = [m.name for m in self._methods.values() if not m.close(deadline)]
+        # A reply that left may still get lost with the connection, so await the acks.
+        self._channel.wake()
+        self._settled.wait(min(LINGER, max(0, deadline - time.monotonic())))
         self._stopping = True
         self._channel.wake()
-        self._thread.join(max(0, deadline - time.monotonic()))
-        hung = [m.name for m in self._methods.values() if not m.close(deadline)]
+        self._thread.join(max(0.1, deadline - time.monotonic()))
         if self._thread.is_alive():
             hung.append("the server's own thread")
         else:
@@ -133,9 +124,9 @@ class Server:
             "handshakes_failed": self._monitor.failed,
             "denied": self._guard.denied if self._guard else 0,
             "connections": self._monitor.accepted - self._monitor.disconnected,
-            "clients": len(self._sessions),
-            "memory": self._sessions.nbytes,
-            "forgotten": self._sessions.forgotten,
+            "clients": len(self._desk.sessions),
+            "memory": self._desk.sessions.nbytes,
+            "forgotten": self._desk.sessions.forgotten,
         }
         return self._meter.stats(self._methods.values()) | counters
 
@@ -146,13 +137,7 @@ class Server:
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
         """Remember and send replies; any thread may."""
-        prepared = [(a.request, self._pack(a)) for a in answers]
-        with self._channel.lock:
-            for request, frames in prepared:
-                self._sessions.finish(request.call, frames)
-                self._send(frames, request.call.route)
-            if self._waiting and self._channel.events()[0]:
-                self._channel.wake()
+        self._desk.respond(answers)
 
     def wake(self) -> None:
         self._channel.wake()
@@ -166,9 +151,13 @@ class Server:
 
     def _open(self) -> None:
         self._channel = channel.Channel(self._context, zmq.ROUTER, self._max_bytes)
+        self._desk = desk.Desk(
+            self._channel, self._methods, self._meter, self.name, self._memory
+        )
         socket = self._channel.socket
         socket.set(zmq.ROUTER_MANDATORY, 1)
         socket.set(zmq.BACKLOG, 1024)
+        socket.set(zmq.IPV6, "[" in self.address)
         self._guard = None
         if self._keys:
             self._guard = guard.Authenticator(self._context, self._keys.clients)
@@ -184,7 +173,9 @@ class Server:
             raise errors.AddressError(
                 f"cannot open {self.address} for {self.name}: {error}"
             ) from None
-        self.address = socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        if self.address.endswith(":*"):
+            port = socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").rpartition(b":")[2]
+            self.address = self.address.removesuffix("*") + port.decode()
 
     def _shut(self) -> None:
         self._monitor.close()
@@ -206,13 +197,15 @@ class Server:
     def _step(self) -> None:
         """Read what is there, hand it out, then wait for more or for a deadline."""
         with self._channel.lock:
-            requests = self._read()
-            self._waiting = not self._more
+            requests = self._desk.read(READ_AT_ONCE)
+            self._desk.waiting = not self._desk.more
         for method, request in requests:
             method.submit(request)
+        if self._desk.closing and not self._desk.sessions.nbytes:
+            self._settled.set()
         patience = self._tick()
-        ready = self._channel.wait(0 if self._more else patience)
-        self._waiting = False
+        ready = self._channel.wait(0 if self._desk.more else patience)
+        self._desk.waiting = False
         if self._monitor.fileno in ready:
             self._monitor.handle()
         if self._guard and self._guard.fileno in ready:
@@ -227,122 +220,3 @@ class Server:
             if deadline is not None and (first is None or deadline < first):
                 first = deadline
         return None if first is None else max(0, first - time.monotonic())
-
-    def _read(self) -> list[tuple[methods.Method, methods.Request]]:
-        """Requests to execute, among the messages there are. Needs the lock."""
-        requests = []
-        for _ in range(READ_AT_ONCE):
-            self._more = self._channel.events()[0]
-            if not self._more:
-                break
-            message = self._channel.receive()
-            if message is not None:
-                self._meter.received += message.nbytes
-                try:
-                    requests += self._admit(message)
-                except errors.DecodeError:
-                    self._meter.malformed += 1
-        return requests
-
-    def _admit(
-        self, message: channel.Message
-    ) -> list[tuple[methods.Method, methods.Request]]:
-        """The request in a message, unless it needs no execution."""
-        header = message.header
-        if header.kind == protocol.REQUEST:
-            return self._admit_request(message)
-        if header.kind == protocol.HELLO:
-            self._welcome(message)
-        elif header.kind == protocol.ACK:
-            self._sessions.get(header.session, header.ack)
-        else:
-            self._meter.malformed += 1
-        return []
-
-    def _admit_request(
-        self, message: channel.Message
-    ) -> list[tuple[methods.Method, methods.Request]]:
-        header = message.header
-        session = self._sessions.get(header.session, header.ack)
-        known = session.calls.get(header.id)
-        if known is not None or header.id <= session.acked:
-            self._meter.repeated += 1
-            if known is not None:
-                self._repeat(known, header, message.route)
-            return []
-        problem = self._problem(header, session)
-        if problem:
-            self._refuse(header, message.route, *problem)
-            return []
-        call = session.calls[header.id] = sessions.Call(header.id, message.route)
-        request = methods.Request(
-            call, header.session, header.payload, message.frames, time.monotonic()
-        )
-        return [(self._methods[header.method], request)]
-
-    def _problem(
-        self, header: protocol.Header, session: sessions.Session
-    ) -> tuple[str, str] | None:
-        """Type and message of why a request is not executed, if it is not."""
-        if header.method not in self._methods:
-            self._meter.unknown += 1
-            known = sorted(method.name for method in self._methods.values())
-            name = header.method.decode("utf-8", "backslashreplace")
-            return "AttributeError", f"{self.name} has no method '{name}', only {known}"
-        if header.server not in (0, self.session):
-            return errors.ServerRestarted.__name__, f"{self.name} was restarted"
-        if len(session.calls) >= sessions.MAX_CALLS:
-            return "RuntimeError", f"more than {sessions.MAX_CALLS} calls in flight"
-        return None
-
-    def _welcome(self, message: channel.Message) -> None:
-        """Send a client that is new or back the replies there are."""
-        header = message.header
-        session = self._sessions.get(header.session, header.ack)
-        unknown = []
-        for number in protocol.parse_ids(encoding.decode(header.payload)):
-            call = session.calls.get(number)
-            if call is not None:
-                self._repeat(call, header, message.route)
-            elif number > session.acked:
-                unknown.append(number)
-        payload = encoding.encode(unknown)[0]
-        frames = protocol.pack(
-            protocol.WELCOME, header.session, server=self.session, payload=payload
-        )
-        self._send(frames, message.route)
-
-    def _repeat(
-        self, call: sessions.Call, header: protocol.Header, route: bytes
-    ) -> None:
-        """Answer from memory, or later if the call still runs."""
-        call.route = route
-        if call.reply is not None:
-            self._send(call.reply, route)
-        elif call.lost:
-            text = "the call was executed, but its reply is no longer in memory"
-            self._refuse(header._replace(id=call.id), route, "LookupError", text)
-
-    def _refuse(
-        self, header: protocol.Header, route: bytes, kind: str, text: str
-    ) -> None:
-        payload = protocol.pack_error(kind, text, "")
-        frames = protocol.pack(
-            protocol.ERROR, header.session, header.id, 0, self.session, b"", payload
-        )
-        self._send(frames, route)
-
-    def _pack(self, answer: methods.Answer) -> list[encoding.Buffer]:
-        request = answer.request
-        return protocol.pack(
-            answer.kind,
-            request.session,
-            request.call.id,
-            server=self.session,
-            payload=answer.payload,
-            frames=answer.frames,
-        )
-
-    def _send(self, frames: list[encoding.Buffer], route: bytes) -> None:
-        self._meter.sent += encoding.size(frames)
-        self._meter.unroutable += not self._channel.send(frames, route)
