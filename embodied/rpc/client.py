@@ -303,6 +303,8 @@ class Client:
         fail = restarted and self._on_restart == "fail"
         for future in self._ledger.lost(unknown, fail):
             self._transmit(future)
+        if fail and unknown:
+            self._probe()  # Tell the server not to wait for them.
         return True
 
     def _transmit(self, future: Future) -> None:

@@ -76,8 +76,8 @@ class Desk:
         if header.kind == protocol.REQUEST:
             return self._admit_request(message)
         if header.kind == protocol.HELLO:
-            self._welcome(message)
-        elif header.kind == protocol.ACK:
+            return self._welcome(message)
+        if header.kind == protocol.ACK:
             self.sessions.get(header.session, header.ack)
         else:
             self._meter.malformed += 1
@@ -94,11 +94,34 @@ class Desk:
             return []
         if self.closing:
             return []  # The next server gets it.
+        if session.route != message.route or (
+            session.missing and header.id not in session.missing
+        ):
+            self._hold(session, message)
+            return []
+        session.missing.discard(header.id)
+        jobs = self._start(session, message)
+        return jobs if session.missing else jobs + self._release(session)
+
+    def _hold(self, session: sessions.Session, message: channel.Message) -> None:
+        """Keep a request until those made before it are there."""
+        if len(session.held) < sessions.MAX_CALLS:
+            session.held[message.header.id] = message
+
+    def _release(self, session: sessions.Session) -> list[Job]:
+        """The requests that were held back, in order."""
+        held, session.held = session.held, {}
+        ordered = [held[number] for number in sorted(held) if number > session.acked]
+        return [job for message in ordered for job in self._start(session, message)]
+
+    def _start(self, session: sessions.Session, message: channel.Message) -> list[Job]:
+        """The job of a request, unless it is refused."""
+        header = message.header
         problem = self._problem(header, session)
         if problem:
-            self._refuse(header, message.route, *problem)
+            self._refuse(header, session.route, *problem)
             return []
-        call = session.calls[header.id] = sessions.Call(header.id, message.route)
+        call = session.calls[header.id] = sessions.Call(header.id, session.route)
         request = methods.Request(
             call, header.session, header.payload, message.frames, time.monotonic()
         )
@@ -120,7 +143,7 @@ class Desk:
             return "RuntimeError", f"more than {sessions.MAX_CALLS} calls in flight"
         return None
 
-    def _welcome(self, message: channel.Message) -> None:
+    def _welcome(self, message: channel.Message) -> list[Job]:
         """Send a client that is new or back the replies there are."""
         header = message.header
         session = self.sessions.get(header.session, header.ack)
@@ -129,13 +152,15 @@ class Desk:
             call = session.calls.get(number)
             if call is not None:
                 self._repeat(call, header, message.route)
-            elif number > session.acked:
+            elif number > session.acked and number not in session.held:
                 unknown.append(number)
+        session.route, session.missing = message.route, set(unknown)
         payload = encoding.encode(unknown)[0]
         frames = protocol.pack(
             protocol.WELCOME, header.session, server=self.session, payload=payload
         )
         self._send(frames, message.route)
+        return [] if unknown else self._release(session)
 
     def _repeat(
         self, call: sessions.Call, header: protocol.Header, route: bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from typing import Final
+from typing import Any, Final
 
 from embodied.rpc import encoding
 
@@ -28,14 +28,22 @@ class Call:
 
 
 class Session:
-    """The calls of one client that it has not acknowledged."""
+    """The calls of one client that it has not acknowledged.
 
-    __slots__ = ("acked", "calls", "key", "seen")
+    Calls are executed in the order in which they were made. After a lost connection or
+    on a new server, those that arrive before the client repeated the missing ones are
+    held back.
+    """
+
+    __slots__ = ("acked", "calls", "held", "key", "missing", "route", "seen")
 
     def __init__(self, key: int):
         self.key: Final = key
         self.acked = 0
         self.calls: dict[int, Call] = {}
+        self.route = b""  # The connection on which the client said hello.
+        self.missing: set[int] = set()  # Calls that the client will repeat.
+        self.held: dict[int, Any] = {}  # Requests that wait for the missing ones.
         self.seen = time.monotonic()
 
 

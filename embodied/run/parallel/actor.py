@@ -27,6 +27,8 @@ def parallel_actor(
     barrier.wait()  # The learner has restored its checkpoint.
     replay = wire.connect(args.replay_addr, "actor", args)
     logger = wire.connect(args.logger_addr, "actor", args)
+    for steps in replay.recent().result():  # What an actor before could not tell.
+        logger.tran(steps)
     outbox = Outbox(replay.add_batch, logger.tran, recorded=(0, args.envs))
     actor = Actor(agent, outbox)
     server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))

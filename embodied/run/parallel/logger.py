@@ -18,6 +18,7 @@ from embodied.core.episodes import EpisodeTracker
 from embodied.run import role
 from embodied.run.parallel import wire
 from embodied.run.parallel.journal import Journal
+from embodied.run.parallel.outbox import STEP
 
 SLACK = 0.25  # Share of time from which on waiting counts.
 SHARES = {"learner_wait": wire.LEARNER_WAIT, "actor_busy": wire.ACTOR_BUSY}
@@ -154,16 +155,20 @@ class Scoreboard:
 
     def _add_steps(self, steps: base.Batch) -> None:
         """Count steps that are new; a step may be sent again after a restart."""
-        step = max(int(steps["step"]), int(self._logger.step))
+        step = max(int(steps[STEP]), int(self._logger.step))
         self._logger.step.load(step)
-        arrays = {key: value for key, value in steps.items() if key != "step"}
+        arrays = {key: value for key, value in steps.items() if key != STEP}
         envids, seqs = arrays[wire.ENVID].tolist(), arrays[wire.SEQ].tolist()
-        pairs = zip(envids, seqs, strict=True)
-        new = np.array([seq > self._seqs.get(envid, -1) for envid, seq in pairs])
-        self._seqs.update(zip(envids, seqs, strict=True))
+        new = np.array(list(map(self._is_new, envids, seqs)))
         is_eval = arrays[wire.IS_EVAL]
         self._add_rows(arrays, new & ~is_eval, self._train, "")
         self._add_rows(arrays, new & is_eval, self._eval, "eval/")
+
+    def _is_new(self, envid: int, seq: int) -> bool:
+        if seq <= self._seqs.get(envid, -1):
+            return False
+        self._seqs[envid] = seq
+        return True
 
     def _add_rows(
         self, steps: base.Batch, rows: np.ndarray, tracker: EpisodeTracker, prefix: str

@@ -14,6 +14,7 @@ from embodied.run import role
 from embodied.run.parallel import wire
 
 MAX_PENDING = 64  # Batches on their way before acting waits for the replay.
+STEP = "step"  # Key of the number of training steps ever stored.
 FLAGS = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL, *wire.ROUTING)
 
 
@@ -62,8 +63,7 @@ class Outbox:
         """Send a batch of steps; batches arrive in this order."""
         with self._changed:
             self._pending += 1
-        stored = {k: v for k, v in steps.items() if not k.startswith(base.LOG_PREFIX)}
-        self._sent.put((steps, self._add_batch(stored)))
+        self._sent.put((steps, self._add_batch(steps)))
 
     def flush(self) -> None:
         """Wait until everything has arrived."""
@@ -81,7 +81,7 @@ class Outbox:
             try:
                 self.total = max(self.total, future.result())
                 for part in self._parts(steps):
-                    self._tran({**part, "step": self.total})
+                    self._tran({**part, STEP: self.total})
             except BaseException as error:
                 self._error = self._error or error
             with self._changed:
@@ -90,15 +90,20 @@ class Outbox:
 
     def _parts(self, steps: base.Batch) -> list[base.Batch]:
         """What the logger needs: numbers of all, images of recorded environments."""
-        numbers = {k: v for k, v in steps.items() if _wanted(k)}
+        scalars = numbers(steps)
         recorded = np.isin(steps[wire.ENVID], self._recorded)
         if not recorded.any():
-            return [numbers]
+            return [scalars]
         images = {k: v for k, v in steps.items() if v.dtype == np.uint8 and v.ndim == 4}
-        parts = [{k: v[recorded] for k, v in {**numbers, **images}.items()}]
+        parts = [{k: v[recorded] for k, v in {**scalars, **images}.items()}]
         if not recorded.all():
-            parts.append({k: v[~recorded] for k, v in numbers.items()})
+            parts.append({k: v[~recorded] for k, v in scalars.items()})
         return parts
+
+
+def numbers(steps: base.Batch) -> base.Batch:
+    """Rewards, flags, routing and logged values of steps."""
+    return {k: v for k, v in steps.items() if _wanted(k)}
 
 
 def _wanted(key: str) -> bool:

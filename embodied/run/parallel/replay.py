@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from embodied.core.clock import Seconds
 from embodied.replay import SamplesPerInsert
 from embodied.run import role
 from embodied.run.learn import MakeStream
-from embodied.run.parallel import wire
+from embodied.run.parallel import outbox, wire
 
 
 def parallel_replay(
@@ -45,6 +46,7 @@ def parallel_replay(
     server.bind("update", store.update)
     server.bind("length", store.length)
     server.bind("drain", store.drain)
+    server.bind("recent", store.recent)
     server.start(block=False)
     logger = wire.connect(args.logger_addr, "replay", args)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
@@ -91,6 +93,11 @@ class ReplayStore:
             "eval": make_stream(replay_eval, "eval"),
         }
         self._locks = {mode: threading.Lock() for mode in self._streams}
+        self._recent: deque[base.Batch] = deque(maxlen=2 * outbox.MAX_PENDING)
+
+    def recent(self) -> list[base.Batch]:
+        """Flags and rewards of the last steps, which a killed actor could not tell."""
+        return list(self._recent)
 
     def add_batch(self, steps: base.Batch) -> int:
         """Store steps by environment; returns the training steps ever stored."""
@@ -101,7 +108,9 @@ class ReplayStore:
                 self._add(replay, steps, count)
             elif count:
                 self._add(replay, {k: v[rows] for k, v in steps.items()}, count)
-        return self._replay.total
+        total = self._replay.total
+        self._recent.append({**outbox.numbers(steps), outbox.STEP: total})
+        return total
 
     def sample_batch_train(self) -> base.Batch:
         """The next training batch, once the limiter allows it."""
@@ -162,7 +171,7 @@ class ReplayStore:
         if replay is self._replay:
             self._limiter.insert(count)
         routing = {key: steps[key] for key in wire.ROUTING}
-        stored = {k: v for k, v in steps.items() if k not in wire.ROUTING}
+        stored = {k: v for k, v in steps.items() if _is_stored(k)}
         replay.add_batch(
             stored, routing[wire.ENVID].tolist(), routing[wire.SEQ].tolist()
         )
@@ -170,3 +179,7 @@ class ReplayStore:
     def _next(self, mode: str) -> base.Batch:
         with self._locks[mode]:
             return next(self._streams[mode])
+
+
+def _is_stored(key: str) -> bool:
+    return key not in wire.ROUTING and not key.startswith(base.LOG_PREFIX)

@@ -8,9 +8,10 @@ import time
 
 import numpy as np
 import pytest
+import zmq
 
 from embodied import rpc
-from embodied.rpc import sessions
+from embodied.rpc import encoding, protocol, sessions
 
 _spec = importlib.util.spec_from_file_location(
     "rpc_proxy", pathlib.Path(__file__).with_name("proxy.py")
@@ -206,3 +207,37 @@ def test_forgotten_reply_is_an_error_not_a_second_execution(serve, connect, prox
     assert "no longer in memory" in str(futures[0].exception())
     until(futures[1].done)
     assert counter.counts == {0: 1, 1: 1}
+
+
+def test_calls_run_in_the_order_in_which_they_were_made(serve):
+    """A new connection carries newer calls before the lost ones were repeated."""
+    order = []
+    server = serve(("note", order.append))
+    context = zmq.Context()
+
+    def send(dealer, kind, number=0, payload=b"\x90"):
+        dealer.send_multipart(protocol.pack(kind, 7, number, 0, 0, b"note", payload))
+
+    def call(dealer, number):
+        send(dealer, protocol.REQUEST, number, encoding.encode([[number], {}])[0])
+
+    def answer(dealer):
+        assert dealer.poll(20_000)
+        return protocol.parse(dealer.recv_multipart()[0])
+
+    first, second = context.socket(zmq.DEALER), context.socket(zmq.DEALER)
+    first.connect(server.address)
+    send(first, protocol.HELLO)
+    assert answer(first).kind == protocol.WELCOME
+    call(first, 1)
+    assert answer(first).kind == protocol.REPLY
+    second.connect(server.address)
+    call(second, 4)  # Calls 2 and 3 were lost with the first connection.
+    send(second, protocol.HELLO, payload=encoding.encode([2, 3, 4])[0])
+    assert encoding.decode(answer(second).payload) == [2, 3]
+    call(second, 5)
+    for number in (2, 3):
+        call(second, number)
+    assert [answer(second).id for _ in range(4)] == [2, 3, 4, 5]
+    assert order == [1, 2, 3, 4, 5]
+    context.destroy(0)

@@ -124,6 +124,9 @@ def test_messages_that_are_almost_right(raw, connect):
     for parts in bad:
         dealer.send_multipart(parts)
     until(lambda: server.stats()["malformed"] >= len(bad))
+    dealer.send_multipart(protocol.pack(protocol.HELLO, 5, payload=b"\x90"))
+    assert dealer.poll(20_000)
+    assert protocol.parse(dealer.recv()).kind == protocol.WELCOME
     # Those with a good header are answered with an error.
     for number, payload in enumerate((b"\xc1", b"\x90", b"\x92\x01\x02"), 1):
         args = (protocol.REQUEST, 5, number, 0, 0, b"echo", payload)
@@ -192,9 +195,13 @@ def test_a_thousand_connections(serve, connect):
     many = [context.socket(zmq.DEALER) for _ in range(1000)]
     for number, each in enumerate(many):
         each.connect(server.address)
+        hello = protocol.pack(protocol.HELLO, number + 1, payload=b"\x90")
+        each.send_multipart(hello)
         args = (protocol.REQUEST, number + 1, 1, 0, 0, b"echo", b"\x92\x91\x01\x80")
         each.send_multipart(protocol.pack(*args))
     for each in many:
+        assert each.poll(60_000)
+        assert protocol.parse(each.recv()).kind == protocol.WELCOME
         assert each.poll(60_000)
         assert protocol.parse(each.recv()).kind == protocol.REPLY
     assert server.stats()["connections"] == 1001
