@@ -23,8 +23,15 @@ from dreamerv3.config import ConfigError, Problem
 from embodied.core import base, wrappers
 from embodied.core.checkpoint import CheckpointError
 from embodied.envs.registry import TaskError
+from embodied.run import parallel
+from embodied.run.supervisor import RoleError
 
 SCRIPTS = {
+    "parallel": "Train with one process a role, supervised.",
+    "parallel_env": "One environment process of a parallel run elsewhere, --replica N.",
+    "parallel_envs": "All environment processes of a parallel run elsewhere.",
+    "parallel_replay": "The replay of a parallel run elsewhere.",
+    "parallel_logger": "The logger of a parallel run elsewhere.",
     "train": "Train in one process.",
     "train_eval": "Train in one process, with regular evaluation episodes.",
     "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
@@ -46,6 +53,9 @@ def cli() -> None:
         sys.exit(2)
     except CheckpointError as error:
         print(f"dreamerv3: {error}", file=sys.stderr)
+        sys.exit(1)
+    except RoleError as error:
+        print(f"dreamerv3: the run failed, {error}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:  # The reader went away, as in `dreamerv3 --help | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -100,6 +110,18 @@ def dispatch(config: elements.Config) -> None:
     stream, logger = bind(make_stream, config), bind(make_logger, config)
     args = make_args(config)
     match config.script:
+        case "parallel":
+            parallel.combined(
+                agent, replay, replay_eval, env_train, env_eval, stream, logger, args
+            )
+        case "parallel_env":
+            parallel.parallel_env(env_train, config.replica, args)
+        case "parallel_envs":
+            parallel.parallel_envs(env_train, env_eval, args)
+        case "parallel_replay":
+            parallel.parallel_replay(replay, replay_eval, stream, args)
+        case "parallel_logger":
+            parallel.parallel_logger(logger, args)
         case "train":
             embodied.run.train(agent, replay, env_train, stream, logger, args)
         case "train_eval":

@@ -85,6 +85,9 @@ class Agent(abc.ABC):
     A carry is any pytree whose leaves have that dimension too.
     """
 
+    obs_space: Spaces  # What the agent was made for, as the environment gave them.
+    act_space: Spaces
+
     @property
     def ext_space(self) -> Spaces:
         """Extra keys each stored step holds beyond observation and action.
@@ -148,14 +151,26 @@ class Replay(abc.ABC):
     def __len__(self) -> int:
         """Number of sequences that can be sampled."""
 
+    @property
     @abc.abstractmethod
-    def add(self, step: Step, worker: int = 0) -> None:
-        """Append a step to the stream of a worker; once it returns, it is safe."""
+    def total(self) -> int:
+        """Number of steps ever added, including evicted ones."""
 
-    def add_batch(self, steps: Batch, workers: Sequence[int]) -> None:
+    @abc.abstractmethod
+    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> None:
+        """Append a step to the stream of a worker; once it returns, it is safe.
+
+        `seq` numbers the steps of a worker. One that is not larger than the last is a
+        repetition and is ignored; one that leaves out numbers begins a new stream.
+        """
+
+    def add_batch(
+        self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
+    ) -> None:
         """Append one step per worker; leaves of `steps` are [len(workers), ...]."""
         for index, worker in enumerate(workers):
-            self.add({key: value[index] for key, value in steps.items()}, worker)
+            step = {key: value[index] for key, value in steps.items()}
+            self.add(step, worker, None if seqs is None else seqs[index])
 
     @abc.abstractmethod
     def sample(self, batch: int, mode: Mode = "train") -> Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,6 +92,20 @@ class EpisodeTracker:
         for worker in stale:
             del self._records[worker]
         return stale
+
+    def save(self) -> dict[str, Any]:
+        """Unfinished episodes, without their videos."""
+        return {
+            str(worker): {"score": r.score, "length": r.length, "logs": dict(r.logs)}
+            for worker, r in self._records.items()
+        }
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Go on with unfinished episodes."""
+        for worker, saved in data.items():
+            record = self._records[int(worker)] = _Record(self._now())
+            record.score, record.length = saved["score"], saved["length"]
+            record.logs = {key: list(values) for key, values in saved["logs"].items()}
 
     def _add_frames(self, record: _Record, steps: base.Batch, index: int) -> None:
         for key, value in steps.items():

@@ -34,6 +34,7 @@ class SamplesPerInsert:
         self.minsize = minsize
         self._changed = threading.Condition()
         self._closed = False
+        self._open = False  # Whether inserts no longer wait.
         self._size = 0  # Steps inserted.
         self._avail = 0.0  # Samples earned and not taken.
         self._counts = {"inserts": 0, "samples": 0}
@@ -68,6 +69,12 @@ class SamplesPerInsert:
             self._size = max(self._size, steps)
             self._changed.notify_all()
 
+    def open(self) -> None:
+        """Let inserts pass without waiting from now on, as at the end of a run."""
+        with self._changed:
+            self._open = True
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Wake up and turn away everyone who waits, now and later."""
         with self._changed:
@@ -100,7 +107,7 @@ class SamplesPerInsert:
             self._changed.notify_all()
 
     def _may_insert(self) -> bool:
-        if self._size < self.minsize or self.samples_per_insert == 0:
+        if self._open or self._size < self.minsize or not self.samples_per_insert:
             return True
         return self._avail < self.tolerance
 

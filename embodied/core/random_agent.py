@@ -13,8 +13,7 @@ class RandomAgent(base.Agent):
     """Draws every action uniformly from its space; a baseline and a stand-in."""
 
     def __init__(self, obs_space: base.Spaces, act_space: base.Spaces, seed: int = 0):
-        del obs_space
-        self.act_space = {k: v for k, v in act_space.items() if k != base.RESET}
+        self.obs_space, self.act_space = obs_space, act_space
         self._rng = np.random.default_rng(seed)
 
     def init_policy(self, batch_size: int) -> tuple:
@@ -52,6 +51,7 @@ class RandomAgent(base.Agent):
         return {
             key: draw(self._rng, space, batch_size)
             for key, space in self.act_space.items()
+            if key != base.RESET
         }
 
 

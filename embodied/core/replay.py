@@ -82,6 +82,11 @@ class Replay(base.Replay):
     def __len__(self) -> int:
         return len(self._index)
 
+    @property
+    def total(self) -> int:
+        """Number of steps ever added, also before a restart and since evicted."""
+        return self._index.order
+
     def add(self, step: Step, worker: int = 0, seq: int | None = None) -> None:
         """Append a step to the stream of a worker; when it returns, the step is safe.
 

@@ -36,6 +36,16 @@ class JSONLOutput:
         _append(self._metrics, _rows(scalars))
         _append(self._scores, _rows(s for s in scalars if s[1] == SCORE))
 
+    def save(self) -> dict[str, int]:
+        """How much was written."""
+        return {path.name: _size(path) for path in (self._metrics, self._scores)}
+
+    def load(self, data: dict[str, int]) -> None:
+        """Take back what was written since."""
+        for path in (self._metrics, self._scores):
+            if _size(path) > data[path.name]:
+                os.truncate(path, data[path.name])
+
 
 def repair(path: pathlib.Path) -> int:
     """Cut an unfinished last line off a file; returns the bytes removed."""
@@ -46,6 +56,10 @@ def repair(path: pathlib.Path) -> int:
     if keep < len(content):
         os.truncate(path, keep)
     return len(content) - keep
+
+
+def _size(path: pathlib.Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def is_scalar(value: Any) -> bool:

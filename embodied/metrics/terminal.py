@@ -13,7 +13,7 @@ from embodied.metrics.jsonl import Summary, is_scalar
 
 
 class TerminalOutput:
-    """Prints the mean of each scalar whose name contains a match of `pattern`."""
+    """Prints texts and the mean of each scalar whose names contain a match."""
 
     def __init__(
         self, pattern: str = ".*", limit: int = 12, file: TextIO | None = None
@@ -24,12 +24,20 @@ class TerminalOutput:
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
         groups: dict[str, list[float]] = {}
+        texts: dict[str, str] = {}
         for _, name, value in summaries:
-            if is_scalar(value) and self._pattern.search(name):
+            if not self._pattern.search(name):
+                continue
+            if isinstance(value, str):
+                texts[name] = value
+            elif is_scalar(value):
                 groups.setdefault(name, []).append(np.asarray(value).item())
-        if not groups:
-            return
-        step = max(step for step, _, _ in summaries)
+        if groups:
+            self._print_numbers(max(step for step, _, _ in summaries), groups)
+        for name, text in texts.items():
+            print(f"{name}: {text}", file=self._file or sys.stdout, flush=True)
+
+    def _print_numbers(self, step: int, groups: dict[str, list[float]]) -> None:
         shown = [f"{k} {_format(float(np.mean(v)))}" for k, v in groups.items()]
         hidden = len(shown) - self._limit
         text = "  ".join(shown[: self._limit])

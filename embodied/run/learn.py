@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import elements
 import numpy as np
 
 from embodied.core import base
 
-MakeStream = Callable[[base.Replay, base.Mode], base.Stream]
+MakeStream = Callable[[Any, base.Mode], base.Stream]  # Of a replay.
+
+
+class Source(Protocol):
+    """What learning needs of a replay, near or far."""
+
+    def __len__(self) -> int:
+        """Number of sequences that can be sampled."""
+
+    def update(self, data: base.Batch) -> None:
+        """Take refreshed latents back."""
 
 
 class Learner:
@@ -18,7 +29,7 @@ class Learner:
     def __init__(
         self,
         agent: base.Agent,
-        replay: base.Replay,
+        replay: Source,
         make_stream: MakeStream,
         args: elements.Config,
     ):
@@ -83,7 +94,7 @@ class Reporter:
     def __init__(
         self,
         agent: base.Agent,
-        replay: base.Replay,
+        replay: Source,
         make_stream: MakeStream,
         args: elements.Config,
         mode: base.Mode = "report",

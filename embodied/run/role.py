@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 _stop = threading.Event()
-_listeners: list[Callable[[], None]] = []
+
+
+class StoppedError(Exception):
+    """The process was asked to end while it waited for something."""
 
 
 class Beat:
@@ -40,18 +42,9 @@ def wait_stop(timeout: float | None = None) -> bool:
     return _stop.wait(timeout)
 
 
-def on_stop(listener: Callable[[], None]) -> None:
-    """Call something, such as closing a socket, when the process is asked to end."""
-    _listeners.append(listener)
-    if _stop.is_set():
-        listener()
-
-
 def request_stop() -> None:
     """Ask the roles of this process to end."""
     _stop.set()
-    for listener in _listeners:
-        listener()
 
 
 def attach(shared: Beat) -> None:

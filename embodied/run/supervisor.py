@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -56,16 +58,20 @@ class Supervisor:
 
     BACKOFF = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # Seconds before the n-th restart.
 
-    def __init__(self, roles: Sequence[Role]):
+    def __init__(self, roles: Sequence[Role], status: str | os.PathLike | None = None):
         names = [role.name for role in roles]
         assert len(set(names)) == len(names), names
         self._workers = [Worker(role) for role in roles]
+        self._status = pathlib.Path(status) if status else None
         self._signals = 0
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
 
-    def run(self) -> str:
-        """Start, supervise and end all roles; returns why the run ended."""
+    def run(self, duration: float = 0) -> str:
+        """Start, supervise and end all roles; returns why the run ended.
+
+        With a `duration` it ends after so many seconds.
+        """
         previous = {
             number: signal.signal(number, self._on_signal) for number in SIGNALS
         }
@@ -73,7 +79,8 @@ class Supervisor:
         try:
             for worker in self._workers:
                 worker.start()
-            return self._supervise()
+            self._write_status()
+            return self._supervise(duration or float("inf"))
         finally:
             self._stop()
             signal.set_wakeup_fd(wakeup)
@@ -86,14 +93,31 @@ class Supervisor:
         """How often each role was restarted."""
         return {worker.role.name: worker.restarts for worker in self._workers}
 
-    def _supervise(self) -> str:
+    def _supervise(self, duration: float) -> str:
+        end = time.monotonic() + duration
         while not self._signals:
+            if time.monotonic() >= end:
+                return f"{duration:g} seconds passed"
             for worker in self._workers:
                 if worker.done():
                     return f"{worker.role.name} completed the run"
-                worker.revive(self.BACKOFF)
-            self._wait(min(worker.deadline() for worker in self._workers))
+                if worker.revive(self.BACKOFF):
+                    self._write_status()
+            self._wait(min(end, *(worker.deadline() for worker in self._workers)))
         return "asked to stop"
+
+    def _write_status(self) -> None:
+        """Tell whoever looks which process has which role, and how often it died."""
+        if self._status is None:
+            return
+        roles = {
+            worker.role.name: {"pid": worker.pid, "restarts": worker.restarts}
+            for worker in self._workers
+        }
+        self._status.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._status.with_name(self._status.name + ".tmp")
+        temporary.write_text(json.dumps(roles, indent=1) + "\n")
+        temporary.rename(self._status)
 
     def _wait(self, deadline: float) -> None:
         """Sleep until a process ends, a signal comes or a deadline passes."""
@@ -140,6 +164,10 @@ class Worker:
         self._restart_at: float | None = None
 
     @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
     def sentinel(self) -> int | None:
         return self._process.sentinel if self._process else None
 
@@ -169,22 +197,27 @@ class Worker:
         # The first beat, of which nobody is told, shortens the limit.
         return min(self._limit(), time.monotonic() + self.role.hang)
 
-    def revive(self, backoff: Sequence[float]) -> None:
-        """Restart the role if it is due, and notice if it died or hangs."""
+    def revive(self, backoff: Sequence[float]) -> bool:
+        """Restart the role if it is due, and notice if it died or hangs.
+
+        Returns whether it has a new process.
+        """
         if self._restart_at is not None:
-            if time.monotonic() >= self._restart_at:
-                self.restarts += 1
-                self.start()
-            return
+            if time.monotonic() < self._restart_at:
+                return False
+            self.restarts += 1
+            self.start()
+            return True
         if self.alive():
             if time.monotonic() < self._limit():
-                return
+                return False
             self._process.kill()
             self._process.join()
             text = f"no sign of life for {self._patience():.0f} s, so it was killed"
         else:
             text = self._last_words()
         self._count_failure(text, backoff)
+        return False
 
     def terminate(self) -> None:
         self._restart_at = None

@@ -138,6 +138,7 @@ def check_replay(make_replay: Callable[[], base.Replay], length: int) -> None:
         replay.add_batch(_counted(index, workers), range(workers))
     replay.add({k: v[0] for k, v in _counted(steps, 1).items()}, 0)
     assert len(replay) == workers * (steps - length + 1) + 1, "one item per window"
+    assert replay.total == workers * steps + 1, "every step counts"
     batch = replay.sample(16)
     assert batch["count"].shape == (16, length), batch["count"].shape
     assert (np.diff(batch["count"], axis=1) == 1).all(), "steps must be consecutive"

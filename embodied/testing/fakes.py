@@ -38,8 +38,7 @@ class NumpyAgent(base.Agent):
     LATENT = "latent/count"
 
     def __init__(self, obs_space: base.Spaces, act_space: base.Spaces, seed: int = 0):
-        del obs_space
-        self.act_space = {k: v for k, v in act_space.items() if k != base.RESET}
+        self.obs_space, self.act_space = obs_space, act_space
         self._rng = np.random.default_rng(seed)
         self.updates = 0
         self.trained_steps = 0
@@ -61,8 +60,8 @@ class NumpyAgent(base.Agent):
         self, carry: np.ndarray, obs: base.Batch, mode: base.Mode = "train"
     ) -> tuple[np.ndarray, base.Batch, base.Batch]:
         carry = np.where(obs[base.IS_FIRST], 0, carry + 1).astype(np.int32)
-        size = len(carry)
-        action = {k: draw(self._rng, v, size) for k, v in self.act_space.items()}
+        spaces = {k: v for k, v in self.act_space.items() if k != base.RESET}
+        action = {k: draw(self._rng, v, len(carry)) for k, v in spaces.items()}
         return carry, action, {self.LATENT: carry}
 
     def train(
@@ -97,14 +96,22 @@ class ListReplay(base.Replay):
     def __init__(self, length: int, seed: int = 0):
         self._length = length
         self._rng = np.random.default_rng(seed)
-        self.streams: dict[int, list[dict[str, np.ndarray]]] = {}
+        self.streams: dict[str, list[dict[str, np.ndarray]]] = {}
+        self._current: dict[int, str] = {}  # Worker to the name of its stream.
+        self._last: dict[int, int] = {}  # Worker to its last sequence number.
         self.updated: list[base.Batch] = []
 
     def __len__(self) -> int:
         return sum(self._windows(steps) for steps in self.streams.values())
 
-    def add(self, step: base.Step, worker: int = 0) -> None:
-        stream = self.streams.setdefault(worker, [])
+    @property
+    def total(self) -> int:
+        return sum(map(len, self.streams.values()))
+
+    def add(self, step: base.Step, worker: int = 0, seq: int | None = None) -> None:
+        if seq is not None and not self._follows(worker, seq):
+            return
+        stream = self.streams.setdefault(self._current.get(worker, str(worker)), [])
         stored = {
             key: np.array(value)
             for key, value in step.items()
@@ -129,12 +136,21 @@ class ListReplay(base.Replay):
         return {"items": len(self)}
 
     def save(self) -> dict[str, Any]:
-        streams = {str(worker): steps for worker, steps in self.streams.items()}
-        return {"streams": streams, "rng": self._rng.bit_generator.state}
+        return {"streams": dict(self.streams), "rng": self._rng.bit_generator.state}
 
     def load(self, data: dict[str, Any]) -> None:
-        self.streams = {int(w): list(steps) for w, steps in data["streams"].items()}
+        self.streams = {name: list(steps) for name, steps in data["streams"].items()}
         self._rng.bit_generator.state = data["rng"]
+
+    def _follows(self, worker: int, seq: int) -> bool:
+        """Whether a step is new; a gap before it begins a new stream."""
+        last = self._last.get(worker)
+        if last is not None and seq <= last:
+            return False
+        if last is not None and seq > last + 1:
+            self._current[worker] = f"{worker}/{seq}"
+        self._last[worker] = seq
+        return True
 
     def _windows(self, steps: Sequence) -> int:
         return max(0, len(steps) - self._length + 1)

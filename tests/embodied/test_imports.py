@@ -11,6 +11,7 @@ import embodied
 WITHOUT_JAX = [
     "embodied",
     "embodied.replay",
+    "embodied.rpc",
     "embodied.streams",
     "embodied.run",
     "embodied.metrics",

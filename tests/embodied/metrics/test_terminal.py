@@ -32,3 +32,9 @@ def test_long_lines_are_cut_and_values_may_be_nan():
     file = io.StringIO()
     TerminalOutput(limit=1, file=file)([(1, "a", np.nan), (1, "b", 2), (1, "c", 3)])
     assert file.getvalue() == "step 1  a nan  (+2 more, see metrics.jsonl)\n"
+
+
+def test_texts_get_a_line_of_their_own():
+    file = io.StringIO()
+    TerminalOutput(file=file)([(1, "a", 1), (1, "hint", "look here")])
+    assert file.getvalue() == "step 1  a 1\nhint: look here\n"

@@ -105,7 +105,7 @@ def test_train_counts_steps_updates_and_episodes(tmp_path):
     setup = Setup(tmp_path)
     setup.train()
     assert int(setup.logger.step) == 200
-    assert {w: len(s) for w, s in setup.replay.streams.items()} == {0: 100, 1: 100}
+    assert {w: len(s) for w, s in setup.replay.streams.items()} == {"0": 100, "1": 100}
     # Eight replayed steps per step, 20 steps per batch, once a batch is there.
     start = next(n for n in range(2, 200, 2) if 2 * max(0, n // 2 - 5) >= 4)
     assert setup.agent.updates == (200 - start) * 8 // 20

@@ -1,0 +1,127 @@
+"""Addresses: `tcp://host:port`, `host:port` or `ipc:///path`, perhaps with `{auto}`."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import pathlib
+import secrets
+import socket
+import tempfile
+
+from embodied.rpc import errors
+
+AUTO = "{auto}"
+# The kernel's limit of a Unix socket path is 108 bytes with the final zero.
+MAX_IPC_BYTES = 107
+_IPC_PREFIX = "rpc-"  # Of temporary directories that hold one socket.
+_given: set[int] = set()  # Ports handed out by this process, free or in use by now.
+
+
+def resolve(address: str, directory: str | None = None) -> str:
+    """The address with `{auto}` replaced by a free port or an unused socket path.
+
+    A bare `{auto}` is a Unix socket in `directory` if the path is short enough there,
+    else in a temporary directory of its own that only this user can enter.
+    """
+    if address in (AUTO, f"ipc://{AUTO}"):
+        return f"ipc://{_free_path(directory)}"
+    address = normalize(address)
+    if AUTO not in address:
+        return address
+    scheme, rest = address.split("://")
+    if scheme == "ipc":
+        return normalize(f"ipc://{rest.replace(AUTO, secrets.token_hex(4))}")
+    host, _ = _split(address)
+    return f"tcp://{host}:{_free_port(host)}"
+
+
+def normalize(address: str) -> str:
+    """The address with its scheme; raises `AddressError` if it cannot be one."""
+    if "://" not in address:
+        address = f"tcp://{address}"
+    scheme, rest = address.split("://", 1)
+    if scheme == "ipc":
+        length = len(rest.encode())
+        if not rest or length > MAX_IPC_BYTES:
+            raise errors.AddressError(
+                f"the path of '{address}' has {length} bytes, a socket may have "
+                f"{MAX_IPC_BYTES}: choose a shorter one, or '{AUTO}'"
+            )
+        return address
+    if scheme != "tcp":
+        raise errors.AddressError(f"'{address}' is neither tcp:// nor ipc://")
+    host, port = _split(address)
+    # Only numbers can be bound, and ::1 is not always there.
+    host = "127.0.0.1" if host == "localhost" else host
+    return f"tcp://{host}:{port}"
+
+
+def is_local(address: str) -> bool:
+    """Whether only processes of this machine can reach a normalized address."""
+    if address.startswith("ipc://"):
+        return True
+    host = _split(address)[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "lo"
+
+
+def require_local(address: str) -> None:
+    """Raise if a server without keys would be open to other machines."""
+    if not is_local(address):
+        raise errors.AddressError(
+            f"'{address}' can be reached from other machines, so it needs keys: pass "
+            "keys=rpc.make_keys(directory).server, or use tcp://127.0.0.1 or ipc://"
+        )
+
+
+def unlink(address: str) -> None:
+    """Remove what a closed server at this address left in the file system."""
+    if not address.startswith("ipc://"):
+        return
+    path = pathlib.Path(address.removeprefix("ipc://"))
+    path.unlink(missing_ok=True)
+    if path.parent.name.startswith(_IPC_PREFIX):
+        with contextlib.suppress(OSError):  # Not empty, or already gone.
+            path.parent.rmdir()
+
+
+def ensure_parent(address: str) -> None:
+    """Make the directory of a socket path."""
+    if address.startswith("ipc://"):
+        path = pathlib.Path(address.removeprefix("ipc://"))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _split(address: str) -> tuple[str, str]:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    legal = port in (AUTO, "*") or (port.isascii() and port.isdigit())
+    if not host or not legal or (port.isdigit() and int(port) > 65535):
+        raise errors.AddressError(f"'{address}' is not of the form tcp://host:port")
+    return host, port
+
+
+def _free_path(directory: str | None) -> str:
+    name = f"{secrets.token_hex(4)}.sock"
+    if directory is not None:
+        path = str(pathlib.Path(directory).absolute() / name)
+        if len(path.encode()) <= MAX_IPC_BYTES:
+            return path
+    return str(pathlib.Path(tempfile.mkdtemp(prefix=_IPC_PREFIX)) / name)
+
+
+def _free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        interface = str(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        interface = ""  # A name or `*`: ask for a port that is free everywhere.
+    while True:
+        with socket.socket(family) as probe:
+            probe.bind((interface, 0))
+            port = probe.getsockname()[1]
+        if port not in _given:
+            _given.add(port)
+            return port

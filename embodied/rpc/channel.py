@@ -1,0 +1,166 @@
+"""A ZeroMQ socket that several threads share and one of them waits on."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import zmq
+
+from embodied.rpc import encoding, errors, protocol
+
+MAX_BYTES = 1 << 28  # Of one message, unless told otherwise.
+# Frames up to this size are copied when received, as a view of them may be unaligned
+# and keeps alive the buffer that they share with others.
+COPY_BELOW = 8193
+# Frames from this size on are sent from the memory of their array.
+ZERO_COPY_FROM = 1 << 17
+
+QUEUE = 1_000  # Messages of one peer that wait to be read.
+MAX_UNREAD = 8_192  # Messages to one peer that wait to be sent.
+
+# Heartbeats notice peers that vanished without closing the connection, and run in the
+# threads of ZeroMQ. Milliseconds.
+HEARTBEAT_EVERY = 5_000
+HEARTBEAT_TIMEOUT = 30_000
+HANDSHAKE_TIMEOUT = 10_000
+
+_SEND: Any = super(
+    zmq.Socket, zmq.Socket
+).send  # Without the checks that cost as much as sending.
+_EVENTS = zmq.EVENTS  # As an enum, which is quicker to look up than its number.
+_MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)
+_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+
+
+class Message(NamedTuple):
+    """A received message."""
+
+    route: bytes  # To the peer, if the socket has many.
+    header: protocol.Header
+    frames: list[encoding.Buffer]
+    nbytes: int
+
+
+class Channel:
+    """A socket for short operations under `lock`, and a wait without it.
+
+    The file descriptor of a ZeroMQ socket reports a change once, to whichever thread
+    next touches the socket. So whoever holds the lock must read all there is, or call
+    `wake`, before it lets go: the waiting thread would sleep on otherwise.
+    """
+
+    def __init__(self, context: zmq.Context, kind: int, max_bytes: int = MAX_BYTES):
+        self.lock = threading.Lock()
+        self.socket = context.socket(kind)
+        self.malformed = 0  # Messages that were thrown away.
+        self._max_bytes = max_bytes
+        self._has_routes = kind == zmq.ROUTER
+        self._configure()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.poll()
+        self.watch(self.socket.fileno())
+        self.watch(self._wake)
+        self._recv = self.socket.recv
+
+    def _configure(self) -> None:
+        options = {
+            zmq.MAXMSGSIZE: self._max_bytes,
+            # A peer that sends too much has to wait; one that does not read, loses
+            # replies that it can ask for again. Requests are limited by the client.
+            zmq.RCVHWM: QUEUE,
+            zmq.SNDHWM: MAX_UNREAD if self._has_routes else 0,
+            zmq.LINGER: 0,
+            zmq.TCP_KEEPALIVE: 1,
+            zmq.HEARTBEAT_IVL: HEARTBEAT_EVERY,
+            zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT,
+            zmq.HEARTBEAT_TTL: HEARTBEAT_TIMEOUT,
+            zmq.HANDSHAKE_IVL: HANDSHAKE_TIMEOUT,
+        }
+        for option, value in options.items():
+            self.socket.set(option, value)
+
+    def watch(self, descriptor: int) -> None:
+        """Let `wait` end when this descriptor can be read, too."""
+        self._poller.register(descriptor, select.POLLIN)
+
+    def wait(self, seconds: float | None) -> list[int]:
+        """Wait, without the lock, until there may be news; descriptors that have some.
+
+        The socket itself must have been read until nothing was left, before.
+        """
+        # Rounded up, as waking early would mean to wait again for no time at all.
+        ready = self._poller.poll(None if seconds is None else math.ceil(1e3 * seconds))
+        descriptors = [descriptor for descriptor, _ in ready]
+        if self._wake in descriptors:
+            os.eventfd_read(self._wake)
+        return descriptors
+
+    def wake(self) -> None:
+        """End the wait of the thread in `wait`, or its next one."""
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
+
+    def events(self) -> tuple[bool, bool]:
+        """Whether there is a message, and whether there is a peer to send to."""
+        events = self.socket.get(_EVENTS)
+        return bool(events & _IN), bool(events & _OUT)
+
+    def send(self, frames: Sequence[encoding.Buffer], route: bytes = b"") -> bool:
+        """Send a message; False if there is no such peer. Needs the lock."""
+        socket = self.socket
+        if socket.closed:
+            return False
+        last = len(frames) - 1
+        try:
+            if self._has_routes:
+                _SEND(socket, route, _MORE | _NOBLOCK)
+            for index, frame in enumerate(frames):
+                flags = _NOBLOCK if index == last else _MORE | _NOBLOCK
+                copy = index == 0 or frame.nbytes < ZERO_COPY_FROM
+                _SEND(socket, frame, flags, copy=copy)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
+
+    def receive(self) -> Message | None:
+        """The next message, or None for one that was malformed. Needs the lock.
+
+        Call it only if `events` says that there is one.
+        """
+        frame = self._recv(_NOBLOCK, copy=False)
+        route = b""
+        if self._has_routes:
+            route = frame.bytes
+            frame = self._recv(_NOBLOCK, copy=False)
+        first, total = frame, len(frame)
+        frames: list[encoding.Buffer] = []
+        while frame.more:
+            frame = self._recv(_NOBLOCK, copy=False)
+            total += len(frame)
+            if len(frames) <= encoding.MAX_FRAMES and total <= self._max_bytes:
+                frames.append(frame if len(frame) >= COPY_BELOW else frame.bytes)
+        try:
+            header = protocol.parse(first.bytes)
+        except errors.DecodeError:
+            header = None
+        legal = total <= self._max_bytes and len(first) <= encoding.MAX_HEADER
+        if header is None or header.frames != len(frames) or not legal:
+            self.malformed += 1
+            return None
+        return Message(route, header, frames, total)
+
+    def close(self, linger: float = 0) -> None:
+        """Close the socket; messages may still leave for `linger` seconds."""
+        with self.lock:
+            self.socket.close(int(1e3 * linger))
+            os.close(self._wake)
+            self._wake = -1

@@ -1,0 +1,90 @@
+"""Who may connect, and who tried: the ZAP authenticator and the connection monitor."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+import zmq
+import zmq.utils.z85
+from zmq.utils import monitor
+
+ZAP_ADDRESS = "inproc://zeromq.zap.01"
+ZAP_VERSION = b"1.0"
+FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
+
+class Authenticator:
+    """Answers ZeroMQ's question whether a client's public key is let in.
+
+    ZeroMQ asks through a socket in the server's own context (RFC 27), so that no
+    stranger can, and has verified by then that the client has the secret key.
+    """
+
+    def __init__(self, context: zmq.Context, clients: Iterable[str]):
+        self.denied = 0
+        self._allowed = {zmq.utils.z85.decode(key) for key in clients}
+        self._socket = context.socket(zmq.REP)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.bind(ZAP_ADDRESS)
+        self.fileno = self._socket.fileno()
+
+    def handle(self) -> None:
+        """Answer all questions there are."""
+        while _readable(self._socket):
+            request = self._socket.recv_multipart(zmq.NOBLOCK)
+            _, number, _, _, _, mechanism, *credentials = request
+            legal = mechanism == b"CURVE" and len(credentials) == 1
+            legal = legal and credentials[0] in self._allowed
+            self.denied += not legal
+            status, text = (b"200", b"OK") if legal else (b"400", b"denied")
+            reply = [ZAP_VERSION, number, status, text, b"", b""]
+            self._socket.send_multipart(reply)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Monitor:
+    """Counts what happens to the connections of a socket."""
+
+    EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | FAILED
+
+    def __init__(self, socket: zmq.Socket):
+        self.accepted = 0
+        self.disconnected = 0
+        self.failed = 0  # Handshakes: scans, probes, strangers, wrong keys.
+        self.refused = False  # Whether the peer said that keys do not match.
+        self._watched = socket
+        self._socket = socket.get_monitor_socket(
+            self.EVENTS, f"inproc://monitor-{secrets.token_hex(8)}"
+        )
+        self.fileno = self._socket.fileno()
+        self.handle()  # The descriptor tells of news only after a look in vain.
+
+    def handle(self) -> None:
+        """Count all events there are."""
+        while _readable(self._socket):
+            message = monitor.recv_monitor_message(self._socket, zmq.NOBLOCK)
+            event = message["event"]
+            self.accepted += event == zmq.EVENT_ACCEPTED
+            self.disconnected += event == zmq.EVENT_DISCONNECTED
+            self.failed += bool(event & FAILED)
+            self.refused |= event in (
+                zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+                zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+            )
+
+    def close(self) -> None:
+        self._watched.disable_monitor()
+        self._socket.close(0)
+
+
+def _readable(socket: zmq.Socket) -> bool:
+    events: Any = socket.get(zmq.EVENTS)
+    return bool(events & zmq.POLLIN)

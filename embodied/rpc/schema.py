@@ -1,0 +1,89 @@
+"""What batched requests must look like: keys, dtypes and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from embodied.rpc import errors
+
+Batch = dict[str, np.ndarray]  # Key -> [rows, ...].
+
+
+class SchemaError(errors.RpcError, ValueError):
+    """A batched request that does not match the spaces; the message names the key."""
+
+
+class Field(NamedTuple):
+    """What one key of a request must be."""
+
+    key: str
+    dtype: np.dtype
+    shape: tuple[int, ...]  # Of one row.
+
+
+class Schema:
+    """The keys, dtypes and shapes of batched requests.
+
+    `spaces` maps keys to anything that has a dtype and a shape, such as
+    `elements.Space`, or to a pair of them.
+    """
+
+    def __init__(self, spaces: Mapping[str, Any]):
+        if not spaces:
+            raise ValueError("a batched method needs the spaces of its requests")
+        self.fields = [_field(key, space) for key, space in spaces.items()]
+        self._keys = {field.key for field in self.fields}
+
+    def allocate(self, rows: int) -> Batch:
+        """Memory for a batch."""
+        return {f.key: np.empty((rows, *f.shape), f.dtype) for f in self.fields}
+
+    def check(self, request: Any) -> int | None:
+        """Rows of a request, or None if it is a single one without leading axis."""
+        if type(request) is not dict:
+            raise SchemaError(f"expected a dict, got {type(request).__name__}")
+        if request.keys() != self._keys:
+            missing, extra = self._keys - request.keys(), request.keys() - self._keys
+            raise SchemaError(f"missing keys {_list(missing)}, extra {_list(extra)}")
+        first = self.fields[0]
+        axes = np.ndim(request[first.key]) - len(first.shape)
+        rows = np.shape(request[first.key])[0] if axes == 1 else None
+        for key, dtype, shape in self.fields:
+            value = request[key]
+            expected = shape if rows is None else (rows, *shape)
+            try:
+                legal = value.dtype == dtype and value.shape == expected
+            except AttributeError:
+                legal = expected == () and _is_scalar(value, dtype)
+            if not legal:
+                found = _describe(value)
+                raise SchemaError(f"'{key}' must be {dtype} {expected}, got {found}")
+        return rows
+
+
+def _field(key: str, space: Any) -> Field:
+    dtype, shape = space if isinstance(space, tuple) else (space.dtype, space.shape)
+    return Field(key, np.dtype(dtype), tuple(shape))
+
+
+def _is_scalar(value: Any, dtype: np.dtype) -> bool:
+    """Whether a Python number fits a dtype without loss of meaning."""
+    if type(value) is bool:
+        return dtype.kind == "b"
+    if type(value) is int and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return int(limits.min) <= value <= int(limits.max)
+    return type(value) is float and dtype.kind == "f"
+
+
+def _describe(value: Any) -> str:
+    if hasattr(value, "dtype"):
+        return f"{value.dtype} {value.shape}"
+    return type(value).__name__
+
+
+def _list(keys: set) -> list[str]:
+    return sorted(str(key)[:100] for key in keys)[:10]

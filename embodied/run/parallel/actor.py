@@ -1,0 +1,235 @@
+"""The actor role: batches observations, runs the policy, hands the steps on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import elements
+import numpy as np
+
+from embodied import rpc
+from embodied.core import base
+from embodied.core.clock import Seconds
+from embodied.run import role
+from embodied.run.parallel import wire
+from embodied.run.parallel.outbox import Outbox
+
+FORGET_AFTER = 300.0  # Seconds after which the state of a silent environment is freed.
+
+
+def parallel_actor(
+    agent: base.Agent, barrier: threading.Barrier, args: elements.Config
+) -> None:
+    """Serve `act` until the run has its steps or is asked to stop."""
+    barrier.wait()  # The learner has restored its checkpoint.
+    replay = wire.connect(args.replay_addr, "actor", args)
+    logger = wire.connect(args.logger_addr, "actor", args)
+    for steps in replay.recent().result():  # What an actor before could not tell.
+        logger.tran(steps)
+    outbox = Outbox(replay.add_batch, logger.tran, recorded=(0, args.envs))
+    actor = Actor(agent, outbox)
+    server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))
+    server.bind(
+        "act",
+        actor.act,
+        actor.post,
+        workers=args.actor_threads,
+        batch=batch_size(args),
+        timeout=args.actor_timeout,
+        spaces={**agent.obs_space, **wire.ROUTING},
+    )
+    server.start(block=False)
+    due_log = Seconds(args.log_every)
+    try:
+        while not outbox.wait_total(args.steps, timeout=0.5) and not role.stopping():
+            if due_log():
+                metrics = actor.stats() | wire.prefixed("server/actor", server.stats())
+                logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
+    finally:
+        server.close()
+        replay.drain()
+        outbox.flush()
+        logger.add(actor.stats()).result()
+        replay.close()
+        logger.close()
+
+
+def batch_size(args: elements.Config) -> int:
+    """Rows per policy call: at most all environments, by default half of them."""
+    envs = args.envs + args.eval_envs
+    size = args.actor_batch if args.actor_batch > 0 else max(1, envs // 2)
+    return max(min(size, envs), args.envs_per_process)
+
+
+class Policy(Protocol):
+    """Acts for environments by their number, keeping their state."""
+
+    def __len__(self) -> int:
+        """Environments whose state is kept."""
+
+    def act(
+        self, names: Sequence[int], obs: base.Batch, mode: base.Mode
+    ) -> tuple[base.Batch, base.Batch]:
+        """Actions and outputs [N, ...] for one observation of each environment."""
+
+    def free(self, names: Sequence[int]) -> None:
+        """Forget environments."""
+
+
+class CarryPolicy:
+    """Keeps the carry of each environment on the host, for any agent."""
+
+    def __init__(self, agent: base.Agent):
+        self._agent = agent
+        self._carries: dict[int, base.Carry] = {}
+
+    def __len__(self) -> int:
+        return len(self._carries)
+
+    def act(
+        self, names: Sequence[int], obs: base.Batch, mode: base.Mode
+    ) -> tuple[base.Batch, base.Batch]:
+        for name in names:
+            if name not in self._carries:
+                self._carries[name] = self._agent.init_policy(1)
+        carries = [self._carries[name] for name in names]
+        carry = elements.tree.map(_concatenate, *carries)
+        carry, actions, outs = self._agent.policy(carry, obs, mode)
+        for index, name in enumerate(names):
+            self._carries[name] = elements.tree.map(_Row(index), carry)
+        return actions, outs
+
+    def free(self, names: Sequence[int]) -> None:
+        for name in names:
+            self._carries.pop(name, None)
+
+
+class Actor:
+    """Chooses actions for rows of observations and passes the steps on.
+
+    An agent with a table of latents on its device (`slots`) keeps them there; any
+    other agent's carries are kept by environment.
+    """
+
+    def __init__(self, agent: base.Agent, outbox: Outbox):
+        slots = getattr(agent, "slots", None)
+        self._policy: Policy = slots() if slots else CarryPolicy(agent)
+        self._outbox = outbox
+        self._seen: dict[int, float] = {}  # Environment to the time of its last step.
+        self._next_forget = time.monotonic() + FORGET_AFTER
+        self._fps = elements.FPS()
+        self._env_time = elements.Agg()
+        self._busy = 0.0
+        self._since = time.monotonic()
+        self._lock = threading.Lock()  # One policy call at a time.
+
+    def act(self, rows: base.Batch, count: int) -> tuple[base.Batch, base.Batch]:
+        """Actions for the first `count` rows, and the steps for `post`."""
+        self._outbox.wait_room()
+        start = time.monotonic()
+        obs = {key: value[:count] for key, value in rows.items()}
+        with self._lock:
+            actions, outs = self._choose(obs)
+        # The action of a last step is never applied, so it must carry no signal.
+        last = obs[base.IS_LAST]
+        actions = {k: _mask(v, ~last) for k, v in actions.items()}
+        self._fps.step(count)
+        self._env_time.add("mean", float(obs[wire.ENV_TIME].mean()))
+        self._busy += time.monotonic() - start
+        return {**actions, base.RESET: last.copy()}, {**obs, **actions, **outs}
+
+    def post(self, steps: base.Batch) -> None:
+        """Send steps on their way, after the environments have their actions."""
+        self._outbox.send(steps)
+
+    def stats(self) -> base.Metrics:
+        """Speed, states kept, and the share of time spent acting.
+
+        `fps/env` is how fast the environments would be if nobody kept them waiting.
+        """
+        now = time.monotonic()
+        share = self._busy / max(now - self._since, 1e-9)
+        self._busy, self._since = 0.0, now
+        seconds = self._env_time.result().get("mean", 0.0)
+        return {
+            "fps/policy": self._fps.result(),
+            "fps/env": len(self._policy) / seconds if seconds else 0.0,
+            "parallel/ep_states": len(self._policy),
+            wire.ACTOR_BUSY: share,
+        }
+
+    def _choose(self, obs: base.Batch) -> tuple[base.Batch, base.Batch]:
+        """Actions and outputs; each mode and each repeated row is a call of its own."""
+        names = obs[wire.ENVID].tolist()
+        self._remember(names)
+        groups = split(names, obs[wire.IS_EVAL].tolist())
+        seen = {k: v for k, v in obs.items() if _observed(k)}
+        if len(groups) == 1:
+            return self._policy.act(names, seen, groups[0][0])
+        parts = [
+            self._policy.act(
+                [names[i] for i in rows], {k: v[rows] for k, v in seen.items()}, mode
+            )
+            for mode, rows in groups
+        ]
+        order = np.argsort(np.concatenate([rows for _, rows in groups]))
+        return _merge([a for a, _ in parts], order), _merge(
+            [o for _, o in parts], order
+        )
+
+    def _remember(self, names: Sequence[int]) -> None:
+        now = time.monotonic()
+        self._seen.update(dict.fromkeys(names, now))
+        if now >= self._next_forget:
+            self._next_forget = now + FORGET_AFTER
+            gone = [n for n, seen in self._seen.items() if seen < now - FORGET_AFTER]
+            self._policy.free(gone)
+            for name in gone:
+                del self._seen[name]
+
+
+def split(
+    names: Sequence[int], evals: Sequence[bool]
+) -> list[tuple[base.Mode, list[int]]]:
+    """Rows by mode, each environment at most once per group.
+
+    A restarted environment may be in a batch twice, for its earlier life, too.
+    """
+    groups: dict[tuple[int, bool], list[int]] = {}
+    counts: dict[int, int] = {}
+    for row, (name, is_eval) in enumerate(zip(names, evals, strict=True)):
+        turn = counts.get(name, 0)
+        counts[name] = turn + 1
+        groups.setdefault((turn, is_eval), []).append(row)
+    ordered = sorted(groups.items())
+    return [("eval" if is_eval else "train", rows) for (_, is_eval), rows in ordered]
+
+
+def _observed(key: str) -> bool:
+    return key not in wire.ROUTING and not key.startswith(base.LOG_PREFIX)
+
+
+def _mask(value: Any, live: np.ndarray) -> np.ndarray:
+    value = np.asarray(value)
+    return value * live.reshape(live.shape + (1,) * (value.ndim - 1))
+
+
+def _merge(parts: Sequence[base.Batch], order: np.ndarray) -> base.Batch:
+    return {k: np.concatenate([part[k] for part in parts])[order] for k in parts[0]}
+
+
+def _concatenate(*leaves: Any) -> Any:
+    return np.concatenate([np.asarray(leaf) for leaf in leaves])
+
+
+class _Row:
+    """Cuts one row out of a leaf, keeping its leading dimension."""
+
+    def __init__(self, index: int):
+        self._index = index
+
+    def __call__(self, leaf: Any) -> Any:
+        return leaf[self._index : self._index + 1]

@@ -1,0 +1,55 @@
+"""What came in since the last checkpoint, so that a killed process can do it again."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgpack
+
+from embodied.rpc import encoding
+
+
+class Entry(NamedTuple):
+    """One call, in the order of their numbers."""
+
+    number: int
+    method: str
+    payload: Any
+
+
+class Journal:
+    """Appends calls to a file; one that `append` returned from survives the process."""
+
+    def __init__(self, path: str | os.PathLike):
+        self._path = pathlib.Path(path)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.entries = list(_read(self._path))  # Of the process before this one.
+        self.number = self.entries[-1].number if self.entries else 0
+        self._file = self._path.open("ab", buffering=0)
+
+    def append(self, method: str, payload: Any) -> None:
+        """Write one call down."""
+        self.number += 1
+        body, frames = encoding.encode(payload)
+        record = (self.number, method, body, [bytes(frame) for frame in frames])
+        self._file.write(msgpack.packb(record))
+
+    def clear(self) -> None:
+        """Forget all entries, since a checkpoint contains them; numbers go on."""
+        self._file.truncate(0)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _read(path: pathlib.Path) -> Iterator[Entry]:
+    """All complete entries; a torn one at the end was never answered."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        unpacker = msgpack.Unpacker(file, max_buffer_size=0, use_list=False)
+        for number, method, body, frames in unpacker:
+            yield Entry(number, method, encoding.decode(body, frames))

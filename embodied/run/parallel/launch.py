@@ -1,0 +1,75 @@
+"""The launcher: who runs where, and who talks to whom."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import cloudpickle
+import elements
+
+from embodied import rpc
+from embodied.core import base
+from embodied.rpc.address import is_local
+from embodied.run.parallel import wire
+from embodied.run.parallel.agent import parallel_agent
+from embodied.run.parallel.env import env_roles
+from embodied.run.parallel.logger import parallel_logger
+from embodied.run.parallel.replay import parallel_replay
+from embodied.run.supervisor import Role, Supervisor
+
+# Stages in which roles are stopped: senders before receivers.
+ENVS, AGENT, REPLAY, LOGGER = range(4)
+ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
+
+
+def combined(
+    make_agent: Callable[[], base.Agent],
+    make_replay_train: Callable[[], base.Replay],
+    make_replay_eval: Callable[[], base.Replay],
+    make_env_train: Callable[[int], base.Env],
+    make_env_eval: Callable[[int], base.Env],
+    make_stream: Callable[[base.Replay, base.Mode], base.Stream],
+    make_logger: Callable[[], elements.Logger],
+    args: elements.Config,
+) -> None:
+    """Launch every role, supervise them, and block until the run ends."""
+    args = resolve(args)
+    provide_keys(args)
+    factories = (make_replay_train, make_replay_eval, make_stream)
+    replays = tuple(map(cloudpickle.dumps, factories))
+    env_train, env_eval = map(cloudpickle.dumps, (make_env_train, make_env_eval))
+    logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
+    roles = [
+        Role("logger", parallel_logger, (logger, args), LOGGER, args.budget),
+        Role(
+            "agent",
+            parallel_agent,
+            (agent, args),
+            AGENT,
+            args.budget,
+            hang=args.agent_timeout,
+        ),
+    ]
+    if not args.remote_replay:
+        replay = Role("replay", parallel_replay, (*replays, args), REPLAY, args.budget)
+        roles.insert(1, replay)
+    if not args.remote_envs:
+        roles += env_roles(env_train, env_eval, args)
+    status = pathlib.Path(args.logdir).expanduser() / "roles.json"
+    reason = Supervisor(roles, status).run(args.duration)
+    elements.print(f"The run ended: {reason}.", flush=True)
+
+
+def resolve(args: elements.Config) -> elements.Config:
+    """Fill in the addresses that were left open."""
+    return args.update({name: rpc.resolve(args[name]) for name in ADDRESSES})
+
+
+def provide_keys(args: elements.Config) -> None:
+    """Make keys for a run that other machines can reach; the first start does."""
+    local = all(is_local(args[name]) for name in ADDRESSES)
+    directory = wire.keys_directory(args)
+    if not local and not directory.exists():
+        rpc.make_keys(directory)
+        elements.print(f"Other machines need the client key in {directory}.")

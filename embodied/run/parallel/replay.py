@@ -1,0 +1,185 @@
+"""The replay role: stores steps, serves batches of sequences, takes latents back."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import elements
+import numpy as np
+
+from embodied import rpc
+from embodied.core import base
+from embodied.core.checkpoint import Checkpoint
+from embodied.core.clock import Seconds
+from embodied.replay import SamplesPerInsert
+from embodied.run import role
+from embodied.run.learn import MakeStream
+from embodied.run.parallel import outbox, wire
+
+
+def parallel_replay(
+    make_replay_train: bytes | Callable[[], base.Replay],
+    make_replay_eval: bytes | Callable[[], base.Replay],
+    make_stream: bytes | MakeStream,
+    args: elements.Config,
+) -> None:
+    """Serve steps and sequences until asked to stop."""
+    store = ReplayStore(
+        wire.factory(make_replay_train)(),
+        wire.factory(make_replay_eval)(),
+        wire.factory(make_stream),
+        args,
+    )
+    checkpoint = Checkpoint(
+        pathlib.Path(args.logdir).expanduser() / "ckpt" / "replay", {"replay": store}
+    )
+    checkpoint.load_or_save()
+    server = rpc.Server(args.replay_addr, "replay", keys=wire.server_keys(args))
+    server.bind("add_batch", store.add_batch)
+    server.bind("sample_batch_train", store.sample_batch_train)
+    server.bind("sample_batch_report", store.sample_batch_report)
+    server.bind("sample_batch_eval", store.sample_batch_eval)
+    server.bind("update", store.update)
+    server.bind("length", store.length)
+    server.bind("drain", store.drain)
+    server.bind("recent", store.recent)
+    server.start(block=False)
+    logger = wire.connect(args.logger_addr, "replay", args)
+    due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
+    try:
+        while not role.wait_stop(1.0):
+            role.beat()
+            if due_log():
+                metrics = store.stats() | wire.prefixed("server/replay", server.stats())
+                logger.add(metrics)
+            if due_save():
+                checkpoint.save()
+    finally:
+        store.turn_away()
+        server.close()
+        logger.add(store.stats()).result()
+        checkpoint.save(wait=True)
+        checkpoint.close()
+        store.close()
+        logger.close()
+
+
+class ReplayStore:
+    """Training and evaluation replay behind one door, with the limiter between."""
+
+    def __init__(
+        self,
+        replay: base.Replay,
+        replay_eval: base.Replay,
+        make_stream: MakeStream,
+        args: elements.Config,
+    ):
+        self._replay = replay
+        self._replay_eval = replay_eval
+        self._batch_size = args.batch_size
+        self._limiter = SamplesPerInsert(
+            args.train_ratio / args.batch_length,
+            tolerance=4 * args.batch_size,
+            minsize=args.batch_size * (args.replay_context + args.batch_length),
+        )
+        self._limiter.found(replay.total)
+        self._streams = {
+            "train": make_stream(replay, "train"),
+            "report": make_stream(replay, "report"),
+            "eval": make_stream(replay_eval, "eval"),
+        }
+        self._locks = {mode: threading.Lock() for mode in self._streams}
+        self._recent: deque[base.Batch] = deque(maxlen=2 * outbox.MAX_PENDING)
+
+    def recent(self) -> list[base.Batch]:
+        """Flags and rewards of the last steps, which a killed actor could not tell."""
+        return list(self._recent)
+
+    def add_batch(self, steps: base.Batch) -> int:
+        """Store steps by environment; returns the training steps ever stored."""
+        is_eval = steps[wire.IS_EVAL]
+        for replay, rows in ((self._replay, ~is_eval), (self._replay_eval, is_eval)):
+            count = int(np.count_nonzero(rows))
+            if count == len(rows):
+                self._add(replay, steps, count)
+            elif count:
+                self._add(replay, {k: v[rows] for k, v in steps.items()}, count)
+        total = self._replay.total
+        self._recent.append({**outbox.numbers(steps), outbox.STEP: total})
+        return total
+
+    def sample_batch_train(self) -> base.Batch:
+        """The next training batch, once the limiter allows it."""
+        self._limiter.sample(self._batch_size)
+        return self._next("train")
+
+    def sample_batch_report(self) -> base.Batch:
+        """A batch of training data for a report."""
+        return self._next("report")
+
+    def sample_batch_eval(self) -> base.Batch:
+        """A batch of held-out data for a report."""
+        return self._next("eval")
+
+    def length(self, mode: base.Mode) -> int:
+        """Number of sequences that can be sampled."""
+        return len(self._replay_eval if mode == "eval" else self._replay)
+
+    def update(self, data: base.Batch) -> None:
+        """Write refreshed latents back by step id."""
+        self._replay.update(data)
+
+    def drain(self) -> None:
+        """Take steps that are on their way even though nobody learns any more."""
+        self._limiter.open()
+
+    def stats(self) -> base.Metrics:
+        """Metrics since the last call, and the step counter of the run."""
+        return {
+            **wire.prefixed("limiter", self._limiter.stats()),
+            **wire.prefixed("replay", self._replay.stats()),
+            **wire.prefixed("replay_eval", self._replay_eval.stats()),
+        }
+
+    def save(self) -> dict[str, Any]:
+        return {
+            "replay": self._replay.save(),
+            "replay_eval": self._replay_eval.save(),
+            "limiter": self._limiter.save(),
+        }
+
+    def load(self, data: dict[str, Any]) -> None:
+        self._replay.load(data["replay"])
+        self._replay_eval.load(data["replay_eval"])
+        self._limiter.load(data["limiter"])
+        self._limiter.found(self._replay.total)
+
+    def turn_away(self) -> None:
+        """Let nobody wait any longer."""
+        self._limiter.close()
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._replay.close()
+        self._replay_eval.close()
+
+    def _add(self, replay: base.Replay, steps: base.Batch, count: int) -> None:
+        if replay is self._replay:
+            self._limiter.insert(count)
+        routing = {key: steps[key] for key in wire.ROUTING}
+        stored = {k: v for k, v in steps.items() if _is_stored(k)}
+        replay.add_batch(
+            stored, routing[wire.ENVID].tolist(), routing[wire.SEQ].tolist()
+        )
+
+    def _next(self, mode: str) -> base.Batch:
+        with self._locks[mode]:
+            return next(self._streams[mode])
+
+
+def _is_stored(key: str) -> bool:
+    return key not in wire.ROUTING and not key.startswith(base.LOG_PREFIX)

@@ -1,0 +1,65 @@
+"""What crosses process borders: keys, factories, connections."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import elements
+import numpy as np
+
+from embodied import rpc
+from embodied.core import base
+
+# Keys that an environment adds to its observation.
+ENVID = "envid"  # Number of the environment, unique in the run.
+IS_EVAL = "is_eval"  # Whether its steps are for evaluation.
+SEQ = "seq"  # Number of the step in the environment's stream, always increasing.
+ENV_TIME = "env_time"  # Seconds the environment took for the step.
+
+# Metrics from which the logger finds the bottleneck, shares of time.
+ACTOR_BUSY = "parallel/actor_busy"
+LEARNER_WAIT = "parallel/learner_wait"
+
+ROUTING: base.Spaces = {
+    ENVID: elements.Space(np.int32, (), 0, 2**30),
+    IS_EVAL: elements.Space(bool),
+    SEQ: elements.Space(np.int64, (), 0, 2**62),
+    ENV_TIME: elements.Space(np.float32),
+}
+
+
+def factory(make: bytes | Callable[..., Any]) -> Callable[..., Any]:
+    """A factory that may have been pickled for the way to this process."""
+    return cloudpickle.loads(make) if isinstance(make, bytes) else make
+
+
+def connect(
+    address: str, name: str, args: elements.Config, **options: Any
+) -> rpc.Client:
+    """A client of another role, with the keys of the run if it has any."""
+    return rpc.Client(address, name, keys=client_keys(args), **options)
+
+
+def keys_directory(args: elements.Config) -> pathlib.Path:
+    """Where the keys of a run are kept."""
+    return pathlib.Path(args.key_dir or f"{args.logdir}/keys").expanduser()
+
+
+def client_keys(args: elements.Config) -> rpc.ClientKeys | None:
+    """The keys to connect with, unless the run stays on this machine."""
+    directory = keys_directory(args)
+    return rpc.load_client(directory) if directory.exists() else None
+
+
+def server_keys(args: elements.Config) -> rpc.ServerKeys | None:
+    """The keys to serve with, unless the run stays on this machine."""
+    directory = keys_directory(args)
+    return rpc.load_server(directory) if directory.exists() else None
+
+
+def prefixed(prefix: str, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics under a common name."""
+    return {f"{prefix}/{key}": value for key, value in metrics.items()}

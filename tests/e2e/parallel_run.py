@@ -1,0 +1,117 @@
+"""A small parallel run on the dummy environment, as a script that tests can kill."""
+
+import argparse
+import pathlib
+from functools import partial as bind
+
+import elements
+import numpy as np
+
+from dreamerv3 import config as settings
+from embodied import replay, run, streams
+from embodied.core import wrappers
+from embodied.envs.dummy import Dummy
+from embodied.metrics import JSONLOutput
+from embodied.testing import NumpyAgent
+
+BATCH, LENGTH, CONTEXT = 4, 5, 1
+
+
+def make_env(index):
+    return Dummy("disc", size=(16, 16), length=20, seed=index)
+
+
+class Faulty(wrappers.Wrapper):
+    """Does something wrong at its 30th step, once if there is a file to note it in."""
+
+    def __init__(self, env, fault, marker):
+        super().__init__(env)
+        if fault == "start":
+            raise OSError("no simulator here")
+        self._fault = fault
+        self._marker = pathlib.Path(marker)
+        self._steps = 0
+
+    def step(self, action):
+        obs = self.env.step(action)
+        self._steps += 1
+        if self._steps == 30 and not self._marker.exists():
+            self._marker.touch()
+            obs = self._break(obs)
+        return obs
+
+    def _break(self, obs):
+        match self._fault:
+            case "raise":
+                raise RuntimeError("broken on purpose")
+            case "nan":
+                obs["vector"] = obs["vector"] * np.nan
+            case "shape":
+                obs["vector"] = obs["vector"][:3]
+            case "missing":
+                del obs["vector"]
+        return obs
+
+
+def make_faulty(fault, logdir, index):
+    env = make_env(index)
+    if index == 0:
+        env = Faulty(env, fault, f"{logdir}/fault")
+    return wrappers.CheckSpaces(env)
+
+
+def make_agent():
+    env = make_env(0)
+    return NumpyAgent(env.obs_space, env.act_space)
+
+
+def make_replay(logdir, name):
+    directory = f"{logdir}/{name}"
+    return replay.Replay(CONTEXT + LENGTH, 10**6, directory, chunksize=64, online=True)
+
+
+def make_stream(source, mode):
+    length = LENGTH if mode == "train" else 3
+    sampled = streams.Stateless(source.sample, BATCH, mode)
+    strict = mode == "train"
+    return streams.Consec(sampled, length, prefix=CONTEXT, strict=strict)
+
+
+def make_logger(logdir):
+    return elements.Logger(elements.Counter(), [JSONLOutput(logdir)])
+
+
+def make_args(logdir, **changes):
+    defaults = settings.read_blocks().defaults
+    args = {k[4:]: v for k, v in defaults.items() if k.startswith("run.")}
+    args |= {"logdir": logdir, "batch_size": BATCH, "batch_length": LENGTH}
+    args |= {"report_length": 3, "replay_context": CONTEXT, "envs": 4, "eval_envs": 1}
+    args |= {"log_every": 1.0, "report_every": 2.0, "save_every": 2.0}
+    args |= {"train_ratio": 16.0, "env_timeout": 5.0}
+    return elements.Config({**args, **changes})
+
+
+def main(logdir, make_env=make_env, **changes):
+    run.parallel.combined(
+        make_agent,
+        bind(make_replay, logdir, "replay"),
+        bind(make_replay, logdir, "replay_eval"),
+        make_env,
+        make_env,
+        make_stream,
+        bind(make_logger, logdir),
+        make_args(logdir, **changes),
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("logdir")
+    parser.add_argument("--steps", type=int, default=10**9)
+    parser.add_argument("--duration", type=float, default=0.0)
+    parser.add_argument("--budget", type=int, default=5)
+    parser.add_argument("--fault", default="")
+    options = vars(parser.parse_args())
+    if fault := options.pop("fault"):
+        options["make_env"] = bind(make_faulty, fault, options["logdir"])
+    main(**options)

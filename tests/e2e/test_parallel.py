@@ -1,0 +1,235 @@
+"""The parallel run with real processes: it ends, resumes and survives."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import psutil
+import pytest
+
+from embodied.replay import Replay
+from tests.e2e import parallel_run
+
+SCRIPT = pathlib.Path(parallel_run.__file__)
+LENGTH = parallel_run.CONTEXT + parallel_run.LENGTH
+
+
+class Run:
+    """A run in a process of its own."""
+
+    def __init__(self, logdir, *args):
+        self.logdir = pathlib.Path(logdir)
+        command = [sys.executable, "-m", "tests.e2e.parallel_run", str(logdir), *args]
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=SCRIPT.parents[2],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.output = ""
+
+    def roles(self):
+        return json.loads((self.logdir / "roles.json").read_text())
+
+    def wait_for(self, condition, what, timeout=60):
+        """Look every now and then until a condition holds."""
+        pause = threading.Event()
+        for _ in range(int(timeout / 0.05)):
+            if condition():
+                return
+            if self.process.poll() is not None:
+                pytest.fail(
+                    f"the run ended before {what}:\n{self.process.stdout.read()}"
+                )
+            pause.wait(0.05)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        pytest.fail(f"no {what} in {timeout} s:\n{self.process.stdout.read()}")
+
+    def wait_episodes(self, amount):
+        self.wait_for(lambda: len(self.scores()) >= amount, f"{amount} episodes")
+
+    def wait_restart(self, role, amount=1):
+        def restarted():
+            return self.roles()[role]["restarts"] >= amount
+
+        self.wait_for(restarted, f"restart of {role}")
+
+    def kill(self, role, number=signal.SIGKILL):
+        os.kill(self.roles()[role]["pid"], number)
+
+    def stop(self, number=signal.SIGTERM):
+        """End the run by a signal and return its exit code."""
+        pids = [role["pid"] for role in self.roles().values()]
+        self.process.send_signal(number)
+        self.output, _ = self.process.communicate(timeout=30)
+        assert not any(map(psutil.pid_exists, pids)), "orphans"
+        return self.process.returncode
+
+    def scores(self):
+        return rows(self.logdir / "scores.jsonl")
+
+    def step(self):
+        newest = max((self.logdir / "ckpt" / "logger").glob("0*"))
+        return json.loads((newest / "logger" / "tree.json").read_text())["step"]
+
+
+def rows(path):
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")[:-1]  # The last may be under way.
+    return [json.loads(line) for line in lines]
+
+
+def stored(logdir):
+    """What the replay holds, opened as a new run would."""
+    return Replay(LENGTH, 10**6, logdir / "replay", chunksize=64)
+
+
+def check_counts(run, untold=0):
+    """The step counter equals the steps collected, and sequences are not stitched."""
+    replay = stored(run.logdir)
+    assert replay.total == run.step()
+    assert replay.stats()["steps"] == replay.total
+    for _ in range(20):
+        batch = replay.sample(16)
+        counts, first = batch["count"], batch["is_first"][:, 1:]
+        following = np.diff(counts, axis=1) == 1
+        assert (following | first).all(), "stitched from two lives"
+        assert (counts[:, 1:][first] == 0).all()
+        assert (batch["latent/count"] == counts).all(), "carry of another episode"
+    check_metrics(run, replay, untold)
+    replay.close()
+
+
+def check_metrics(run, replay, untold):
+    """Every episode that the replay holds was logged, once.
+
+    An agent that is killed may have stored the last step of an episode of each
+    environment without having told the logger.
+    """
+    steps = [row["step"] for row in run.scores()]
+    assert steps == sorted(steps)
+    chunks = replay._index.chunks.values()
+    finished = sum(int(c.columns["is_last"][: c.count].sum()) for c in chunks)
+    assert finished - untold <= len(steps) <= finished
+
+
+def test_steps_end_the_run_and_it_resumes(tmp_path):
+    first = Run(tmp_path, "--steps", 1000)
+    first.output, _ = first.process.communicate(timeout=120)
+    assert first.process.returncode == 0, first.output
+    assert "agent completed the run" in first.output
+    step = first.step()
+    assert step >= 1000
+    check_counts(first)
+    second = Run(tmp_path, "--steps", step + 500)
+    second.output, _ = second.process.communicate(timeout=120)
+    assert second.process.returncode == 0, second.output
+    assert "Resumed from" in second.output
+    assert second.step() >= step + 500
+    check_counts(second)
+    names = {name for row in rows(tmp_path / "metrics.jsonl") for name in row}
+    expected = {
+        "train/loss",
+        "fps/train",
+        "fps/policy",
+        "limiter/avail",
+        "replay/items",
+    }
+    assert expected | {"episode/length", "parallel/ep_states"} <= names
+
+
+def test_duration_ends_the_run(tmp_path):
+    run = Run(tmp_path, "--duration", 8)
+    run.output, _ = run.process.communicate(timeout=120)
+    assert run.process.returncode == 0, run.output
+    assert "8 seconds passed" in run.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_without_loss(tmp_path, number):
+    run = Run(tmp_path)
+    run.wait_episodes(8)
+    assert run.stop(number) == 0, run.output
+    assert "asked to stop" in run.output
+    assert "does not stop" not in run.output
+    check_counts(run)
+
+
+@pytest.mark.parametrize("role", ["env0", "replay", "logger", "agent"])
+def test_a_killed_role_is_replaced_and_nothing_is_lost(tmp_path, role):
+    run = Run(tmp_path)
+    run.wait_episodes(8)
+    run.kill(role)
+    run.wait_restart(role)
+    run.wait_episodes(len(run.scores()) + 8)
+    assert run.stop() == 0, run.output
+    assert f"{role} failed" in run.output
+    restarts = {name: role["restarts"] for name, role in run.roles().items()}
+    assert restarts == {name: int(name == role) for name in restarts}
+    check_counts(run)
+
+
+FAULTS = {
+    "raise": "broken on purpose",
+    "nan": "observation 'vector' is not finite",
+    "shape": r"observation 'vector' is \(3,\), its space says \(7,\)",
+    "missing": r"observation lacks keys \['vector'\]",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_environment_is_reported_and_restarted(tmp_path, fault):
+    run = Run(tmp_path, "--fault", fault)
+    run.wait_for(lambda: (tmp_path / "fault").exists(), "fault")
+    run.wait_restart("env0")
+    run.wait_episodes(len(run.scores()) + 8)
+    assert run.stop() == 0, run.output
+    assert re.search(f"env0 failed .* {FAULTS[fault]}", run.output)
+    check_counts(run)
+
+
+def test_an_environment_that_never_starts_ends_the_run(tmp_path):
+    run = Run(tmp_path, "--fault", "start", "--budget", 2)
+    run.output, _ = run.process.communicate(timeout=120)
+    assert run.process.returncode == 1
+    last = "\n".join(run.output.splitlines()[-25:])
+    assert "role 'env0' failed 3 times" in last
+    assert "OSError: no simulator here" in last
+
+
+def test_a_hung_environment_is_replaced(tmp_path):
+    run = Run(tmp_path)
+    run.wait_episodes(8)
+    run.kill("env1", signal.SIGSTOP)
+    run.wait_restart("env1")
+    run.wait_episodes(len(run.scores()) + 8)
+    assert run.stop() == 0, run.output
+    assert re.search(r"env1 failed .* no sign of life", run.output)
+    check_counts(run)
+
+
+def test_children_vanish_with_a_killed_launcher_and_it_resumes(tmp_path):
+    run = Run(tmp_path)
+    run.wait_episodes(8)
+    pids = [role["pid"] for role in run.roles().values()]
+    run.process.kill()
+    run.process.wait(30)
+    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    assert not psutil.wait_procs(processes, timeout=10)[1]
+    before = stored(tmp_path)
+    total = before.total
+    before.close()
+    again = Run(tmp_path)
+    again.wait_episodes(len(again.scores()) + 8)
+    assert again.stop() == 0, again.output
+    assert again.step() > total
+    check_counts(again, untold=4)

@@ -1,0 +1,69 @@
+"""Addresses are complete, short enough and not open to strangers."""
+
+import os
+import socket
+
+import pytest
+
+from embodied import rpc
+from embodied.rpc import address
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("localhost:4000", "tcp://127.0.0.1:4000"),
+        ("tcp://localhost:4000", "tcp://127.0.0.1:4000"),
+        ("tcp://10.1.2.3:4000", "tcp://10.1.2.3:4000"),
+        ("ipc:///tmp/x", "ipc:///tmp/x"),
+    ],
+)
+def test_resolve(given, expected):
+    assert rpc.resolve(given) == expected
+
+
+def test_auto_ports_are_free_and_distinct():
+    found = [rpc.resolve("localhost:{auto}") for _ in range(50)]
+    assert len(set(found)) == 50
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", int(found[0].rpartition(":")[2])))
+
+
+def test_auto_path(tmp_path):
+    path = rpc.resolve("{auto}").removeprefix("ipc://")
+    assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
+    assert rpc.resolve("{auto}", str(tmp_path)).startswith(f"ipc://{tmp_path}")
+    long = rpc.resolve("{auto}", str(tmp_path / ("x" * 100)))
+    assert len(long) < address.MAX_IPC_BYTES
+    assert rpc.resolve(f"ipc://{tmp_path}/a{{auto}}") != rpc.resolve(
+        f"ipc://{tmp_path}/a{{auto}}"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["nonsense", "tcp://host", "http://x:80", "ipc://", "h:99999", ":1"],
+)
+def test_malformed_addresses(wrong):
+    with pytest.raises(rpc.AddressError):
+        rpc.resolve(wrong)
+
+
+def test_long_path_is_named():
+    with pytest.raises(rpc.AddressError, match="107"):
+        rpc.Server(f"ipc:///tmp/{'x' * 120}")
+
+
+@pytest.mark.parametrize(
+    "open_address", ["tcp://0.0.0.0:{auto}", "tcp://*:4000", "10.0.0.1:1", "[::]:1"]
+)
+def test_other_interfaces_need_keys(open_address):
+    with pytest.raises(rpc.AddressError, match="needs keys"):
+        rpc.Server(open_address)
+    rpc.Server(open_address, keys=rpc.make_keys().server)
+
+
+def test_address_in_use(serve):
+    server = serve(address="localhost:{auto}")
+    with pytest.raises(rpc.AddressError, match="in use"):
+        rpc.Server(server.address).start(block=False)

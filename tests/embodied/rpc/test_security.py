@@ -1,0 +1,224 @@
+"""Nobody gets in, and nobody who tries disturbs those who are."""
+
+import json
+import os
+import random
+import socket
+import struct
+import time
+
+import numpy as np
+import pytest
+import zmq
+
+from embodied import rpc
+from embodied.rpc import protocol
+
+
+def until(condition, seconds=20):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen"
+        time.sleep(0.01)
+
+
+def echo(value):
+    return value
+
+
+def port(server):
+    host, number = server.address.removeprefix("tcp://").split(":")
+    return host, int(number)
+
+
+@pytest.fixture
+def raw(serve):
+    """A dealer without our client, connected to a server."""
+    server = serve(("echo", echo), max_bytes=1 << 20)
+    context = zmq.Context()
+    dealer = context.socket(zmq.DEALER)
+    dealer.connect(server.address)
+    yield server, dealer
+    context.destroy(0)
+
+
+def test_right_keys(serve, connect, tmp_path):
+    keys = rpc.make_keys(tmp_path)
+    server = serve(("echo", echo), address="localhost:{auto}", keys=keys.server)
+    client = connect(server, keys=rpc.load_client(tmp_path))
+    array = np.arange(1_000_000)
+    np.testing.assert_array_equal(client.echo(array).result(), array)
+    assert server.stats()["denied"] == 0
+
+
+@pytest.mark.parametrize("kind", ["client", "server", "none"])
+def test_wrong_keys(serve, connect, kind):
+    keys, other = rpc.make_keys(), rpc.make_keys()
+    server = serve(("echo", echo), address="localhost:{auto}", keys=keys.server)
+    wrong = {
+        "client": other.client._replace(server=keys.server.public),
+        "server": keys.client._replace(server=other.server.public),
+        "none": None,
+    }[kind]
+    with pytest.raises((rpc.HandshakeError, TimeoutError)):
+        rpc.Client(server.address, keys=wrong, connect_timeout=1)
+    until(lambda: server.stats()["handshakes_failed"] > 0)
+    assert (server.stats()["denied"] > 0) == (kind == "client")
+    assert server.stats()["clients"] == 0
+    client = connect(server, keys=keys.client)
+    assert client.echo(1).result() == 1
+
+
+def test_wrong_client_key_is_told_quickly(serve):
+    keys, other = rpc.make_keys(), rpc.make_keys()
+    server = serve(("echo", echo), address="localhost:{auto}", keys=keys.server)
+    wrong = other.client._replace(server=keys.server.public)
+    with pytest.raises(rpc.HandshakeError, match="keys do not match"):
+        rpc.Client(server.address, keys=wrong, connect_timeout=60)
+
+
+def test_keys_for_a_server_without(serve):
+    server = serve(("echo", echo), address="localhost:{auto}")
+    with pytest.raises((rpc.HandshakeError, TimeoutError)):
+        rpc.Client(server.address, keys=rpc.make_keys().client, connect_timeout=1)
+
+
+def test_key_files(tmp_path):
+    keys = rpc.make_keys(tmp_path / "keys")
+    assert rpc.make_keys(tmp_path / "keys") == keys  # A run that resumes keeps them.
+    assert rpc.load_server(tmp_path / "keys") == keys.server
+    for path in (tmp_path / "keys").iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert keys.client.secret not in repr(keys)
+    assert keys.server.secret not in repr(keys)
+    assert "secret" in json.loads((tmp_path / "keys" / "client.json").read_text())
+    os.chmod(tmp_path / "keys" / "client.json", 0o644)
+    with pytest.raises(rpc.KeyFileError, match="chmod 600"):
+        rpc.load_client(tmp_path / "keys")
+    with pytest.raises(rpc.KeyFileError, match="cannot read"):
+        rpc.load_server(tmp_path)
+
+
+def test_garbage_messages(raw, connect):
+    server, dealer = raw
+    rng = random.Random(0)
+    for _ in range(1000):
+        parts = [rng.randbytes(rng.randint(0, 60)) for _ in range(rng.randint(1, 5))]
+        dealer.send_multipart(parts)
+    until(lambda: server.stats()["malformed"] >= 1000)
+    assert connect(server).echo(1).result() == 1
+
+
+def test_messages_that_are_almost_right(raw, connect):
+    server, dealer = raw
+    good = protocol.pack(protocol.REQUEST, 5, 1, 0, 0, b"echo", b"\x92\x91\x01\x80")[0]
+    bad = [
+        [good, b"a frame too many"],
+        [good[:1] + b"x" + good[2:]],
+        [good[:41]],
+        [protocol.pack(protocol.WELCOME, 5)[0]],
+        [protocol.pack(protocol.HELLO, 5, payload=b"\x91\xa1x")[0]],
+        [protocol.pack(protocol.HELLO, 5, payload=b"nonsense")[0]],
+        [good] + [b""] * 6000,
+    ]
+    for parts in bad:
+        dealer.send_multipart(parts)
+    until(lambda: server.stats()["malformed"] >= len(bad))
+    dealer.send_multipart(protocol.pack(protocol.HELLO, 5, payload=b"\x90"))
+    assert dealer.poll(20_000)
+    assert protocol.parse(dealer.recv()).kind == protocol.WELCOME
+    # Those with a good header are answered with an error.
+    for number, payload in enumerate((b"\xc1", b"\x90", b"\x92\x01\x02"), 1):
+        args = (protocol.REQUEST, 5, number, 0, 0, b"echo", payload)
+        dealer.send_multipart(protocol.pack(*args))
+        assert dealer.poll(20_000)
+        assert protocol.parse(dealer.recv()).kind == protocol.ERROR
+    dealer.send_multipart(protocol.pack(protocol.REQUEST, 5, 9, 0, 0, b"\xff\0", b""))
+    assert dealer.poll(20_000)
+    assert protocol.parse(dealer.recv()).kind == protocol.ERROR
+    assert server.stats()["unknown"] == 1
+    assert connect(server).echo(1).result() == 1
+
+
+def test_oversized_frames(raw, connect):
+    server, dealer = raw
+    header = protocol.pack(protocol.REQUEST, 5, 1, 0, 0, b"echo")[0]
+    dealer.send_multipart([header, bytes(2 << 20)])
+    until(lambda: server.stats()["connections"] == 0 or server.stats()["malformed"])
+    dealer.send_multipart([header] + [bytes(1 << 18)] * 6)  # Too large as a whole.
+    until(lambda: server.stats()["malformed"])
+    assert connect(server).echo(1).result() == 1
+
+
+def test_raw_bytes_probes_and_scans(serve, connect):
+    server = serve(("echo", echo), address="localhost:{auto}")
+    client = connect(server)
+    rng = random.Random(1)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
+    huge = greeting + b"\x02" + struct.pack(">Q", 1 << 62)
+    probes = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01" + bytes(200),
+        greeting,
+        huge,
+    ]
+    for data in probes + [rng.randbytes(rng.randint(1, 500)) for _ in range(200)]:
+        with socket.create_connection(port(server)) as probe:
+            probe.sendall(data)
+        assert client.echo(1).result() == 1
+    until(lambda: server.stats()["connections"] == 1)
+    stats = server.stats()
+    assert stats["handshakes_failed"] + stats["malformed"] > 0
+
+
+def test_half_open_connections(serve, connect):
+    server = serve(("echo", echo), address="localhost:{auto}")
+    silent = [socket.create_connection(port(server)) for _ in range(50)]
+    for each in silent[::2]:
+        each.sendall(b"\xff\0\0")
+    client = connect(server)
+    for i in range(20):
+        assert client.echo(i).result() == i
+    for each in silent:
+        each.close()
+    until(lambda: server.stats()["connections"] == 1)
+
+
+def test_a_thousand_connections(serve, connect):
+    server = serve(("echo", echo), address="localhost:{auto}")
+    client = connect(server)
+    client.echo(0).result()
+    before = len(os.listdir("/proc/self/fd"))
+    context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, 1100)
+    many = [context.socket(zmq.DEALER) for _ in range(1000)]
+    for number, each in enumerate(many):
+        each.connect(server.address)
+        hello = protocol.pack(protocol.HELLO, number + 1, payload=b"\x90")
+        each.send_multipart(hello)
+        args = (protocol.REQUEST, number + 1, 1, 0, 0, b"echo", b"\x92\x91\x01\x80")
+        each.send_multipart(protocol.pack(*args))
+    for each in many:
+        assert each.poll(60_000)
+        assert protocol.parse(each.recv()).kind == protocol.WELCOME
+        assert each.poll(60_000)
+        assert protocol.parse(each.recv()).kind == protocol.REPLY
+    assert server.stats()["connections"] == 1001
+    assert client.echo(1).result() == 1
+    context.destroy(0)
+    until(lambda: server.stats()["connections"] == 1)
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    assert client.echo(2).result() == 2
+
+
+def test_idle_server_sleeps(serve, connect):
+    server = serve(("echo", echo))
+    client = connect(server)
+    client.echo(1).result()
+    until(lambda: server.stats()["memory"] == 0)
+    start = os.times()
+    time.sleep(1.0)
+    end = os.times()
+    used = end.user + end.system - start.user - start.system
+    assert used < 0.02
