@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core import base, history, stepcheck, writeback
+from embodied.core import base
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
-from embodied.core.buffers import BufferPool
-from embodied.core.chunk import Chunk
-from embodied.core.compressor import Compressor
-from embodied.core.index import Index
-from embodied.core.layout import Records, Schema
-from embodied.core.selectors import Selector, Uniform
-from embodied.core.store import ChunkStore
-from embodied.core.windows import STEPID_FIELD, Copier
-from embodied.core.writer import Placement, undo
+from embodied.replay import history, stepcheck, writeback
+from embodied.replay.buffers import BufferPool
+from embodied.replay.chunk import Chunk
+from embodied.replay.compressor import Compressor
+from embodied.replay.index import Index
+from embodied.replay.layout import Records, Schema
+from embodied.replay.selectors import Selector, Uniform
+from embodied.replay.store import ChunkStore
+from embodied.replay.windows import STEPID_FIELD, Copier
+from embodied.replay.writer import Placement, undo
 
 VERSION = 1
 COUNTERS = ("inserts", "duplicates", "samples", "updates", "update_misses")

@@ -8,11 +8,11 @@ import threading
 
 import numpy as np
 
-from embodied.core import chunk as chunklib
-from embodied.core import layout, packed
-from embodied.core.chunk import Chunk
-from embodied.core.layout import RAW, ZLIB, Column, Header
-from embodied.core.store import ChunkStore
+from embodied.replay import chunk as chunklib
+from embodied.replay import layout, packed
+from embodied.replay.chunk import Chunk
+from embodied.replay.layout import RAW, ZLIB, Column, Header
+from embodied.replay.store import ChunkStore
 
 log = logging.getLogger(__name__)
 

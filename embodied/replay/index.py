@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from embodied.core import items as itemlib
-from embodied.core import writeback
-from embodied.core.chunk import Chunk
-from embodied.core.history import History
-from embodied.core.selectors import Selector
-from embodied.core.writer import Placement, Writer
+from embodied.replay import items as itemlib
+from embodied.replay import writeback
+from embodied.replay.chunk import Chunk
+from embodied.replay.history import History
+from embodied.replay.selectors import Selector
+from embodied.replay.writer import Placement, Writer
 
 
 class Index:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from embodied.core.base import LOG_PREFIX, STEPID
-from embodied.core.layout import (
+from embodied.replay.layout import (
     PRIORITY,
     Records,
     Schema,

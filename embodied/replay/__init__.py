@@ -1,9 +1,9 @@
 """The replay and what configures it."""
 
-from embodied.core import selectors
-from embodied.core.limiter import LimiterClosedError, SamplesPerInsert
-from embodied.core.replay import Replay, ReplayClosedError
-from embodied.core.selectors import (
+from embodied.replay import selectors
+from embodied.replay.limiter import LimiterClosedError, SamplesPerInsert
+from embodied.replay.replay import Replay, ReplayClosedError
+from embodied.replay.selectors import (
     Mixture,
     Prioritized,
     Recency,
@@ -11,8 +11,8 @@ from embodied.core.selectors import (
     Uniform,
     make_selector,
 )
-from embodied.core.stepcheck import StepError
-from embodied.core.store import ReplayFullError
+from embodied.replay.stepcheck import StepError
+from embodied.replay.store import ReplayFullError
 
 __all__ = [
     "LimiterClosedError",

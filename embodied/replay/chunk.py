@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core import layout, mapping
-from embodied.core.layout import ORDER, PRIORITY, RAW, RECORDS, ChunkError, Header
-from embodied.core.packed import PackedColumn
+from embodied.replay import layout, mapping
+from embodied.replay.layout import ORDER, PRIORITY, RAW, RECORDS, ChunkError, Header
+from embodied.replay.packed import PackedColumn
 
 # Steps whose file pages are made in one go, ahead of the steps themselves.
 AHEAD = 64

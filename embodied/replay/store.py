@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embodied.core import chunk as chunklib
-from embodied.core import layout
-from embodied.core.chunk import Chunk
-from embodied.core.layout import ChunkError, Schema
+from embodied.replay import chunk as chunklib
+from embodied.replay import layout
+from embodied.replay.chunk import Chunk
+from embodied.replay.layout import ChunkError, Schema
 
 log = logging.getLogger(__name__)
 

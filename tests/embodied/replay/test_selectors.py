@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embodied.core.sumtree import SumTree
 from embodied.replay import (
     Mixture,
     Prioritized,
@@ -14,6 +13,7 @@ from embodied.replay import (
     Uniform,
     make_selector,
 )
+from embodied.replay.sumtree import SumTree
 from embodied.testing.replay_model import make_step
 
 COUNT = 20_000

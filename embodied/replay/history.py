@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embodied.core import items as itemlib
-from embodied.core.chunk import Chunk
-from embodied.core.layout import Schema
-from embodied.core.store import ChunkStore
-from embodied.core.writer import Writer
+from embodied.replay import items as itemlib
+from embodied.replay.chunk import Chunk
+from embodied.replay.layout import Schema
+from embodied.replay.store import ChunkStore
+from embodied.replay.writer import Writer
 
 
 class History(NamedTuple):

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from embodied.core import compressor
-from embodied.core.chunk import Chunk
-from embodied.core.layout import PRIORITY
-from embodied.core.packed import PackedColumn
-from embodied.core.store import ChunkStore
+from embodied.replay import compressor
+from embodied.replay.chunk import Chunk
+from embodied.replay.layout import PRIORITY
+from embodied.replay.packed import PackedColumn
+from embodied.replay.store import ChunkStore
 
 Changed = list[tuple[Chunk, int, int]]  # Chunk and range of rows [lo, hi).
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core.mapping import PAGE
+from embodied.replay.mapping import PAGE
 
 MAGIC = b"DRMCHUNK"
 VERSION = 1

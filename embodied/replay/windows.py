@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from embodied.core.base import IS_FIRST, IS_LAST, STEPID
-from embodied.core.chunk import Chunk
-from embodied.core.layout import Field, Records
-from embodied.core.store import Residency
+from embodied.replay.chunk import Chunk
+from embodied.replay.layout import Field, Records
+from embodied.replay.store import Residency
 
 STEPID_FIELD = Field(STEPID, np.dtype(np.int32), (3,))  # Chunk number, row, nonce.
 Batch = dict[str, np.ndarray]

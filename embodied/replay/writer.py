@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from embodied.core.chunk import Chunk
-from embodied.core.layout import Schema
-from embodied.core.store import ChunkStore
+from embodied.replay.chunk import Chunk
+from embodied.replay.layout import Schema
+from embodied.replay.store import ChunkStore
 
 
 class Placement(NamedTuple):

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from embodied.core.layout import Field
+from embodied.replay.layout import Field
 
 Arrays = dict[str, np.ndarray]
 ALIGN = 64

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core.sumtree import SumTree
+from embodied.replay.sumtree import SumTree
 
 
 class Selector(abc.ABC):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from embodied.core.chunk import Chunk
 from embodied.replay import Replay, ReplayClosedError, StepError
+from embodied.replay.chunk import Chunk
 from embodied.testing.replay_model import all_items, check_sequences, make_step
 
 

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from embodied.core.layout import Field
+from embodied.replay.layout import Field
 
 BLOCK = 32  # Steps compressed together: what a read decodes at least.
 LEVEL = 1  # The fastest; higher ones save little on images.

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embodied.core import mapping
-from embodied.replay import Replay, ReplayFullError
+from embodied.replay import Replay, ReplayFullError, mapping
 from embodied.testing.replay_model import all_items, make_step, stored_codes
 
 
