@@ -37,6 +37,7 @@ SCRIPTS = {
     "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
 }
 
+TRAINING = ("parallel", "train", "train_eval")  # Scripts that go on in a log directory.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
 
@@ -76,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     values, saved = resolve(blocks, typed, problems)
     for key, (old, new) in logdir.differences(saved, values).items():
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
-    logdir.save(values)
+    if values["script"] in TRAINING or not saved:
+        logdir.save(values)
     dispatch(settings.to_config(values))
 
 

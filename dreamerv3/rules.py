@@ -60,6 +60,19 @@ def _is_image_size(value: tuple) -> bool:
     return len(value) == 2 and min(value) > 0
 
 
+def _is_mults(value: tuple) -> bool:
+    return len(value) > 0 and min(value) > 0
+
+
+def _is_mesh(value: tuple) -> bool:
+    sizes = all(size > 0 or size == -1 for size in value)
+    return len(value) == 3 and value.count(-1) <= 1 and sizes
+
+
+def _is_devices(value: Any) -> bool:
+    return value >= 0 if isinstance(value, int) else len(value) > 0 and min(value) >= 0
+
+
 RULES = [
     Rule(r"batch_size|(batch|report)_length", *_at_least(1), "the default is fine"),
     Rule(r"consec_.*", *_at_least(1), "1 means that sequences stand alone"),
@@ -70,7 +83,9 @@ RULES = [
     Rule(r"run\.(eval_)?envs", *_at_least(1), "one environment is enough to train"),
     Rule(r"run\.(eval_episodes|report_batches)", *_at_least(1), "1 is enough"),
     Rule(r"run\.train_ratio", *_at_least(0), "32 is usual, 0 trains nothing"),
-    Rule(r"run\..*_every|run\.episode_timeout", *_more_than(0), "give seconds"),
+    Rule(r"run\..*_(every|timeout)", *_more_than(0), "give seconds"),
+    Rule(r"run\.(envs_per_process|actor_threads)", *_at_least(1), "1 is the default"),
+    Rule(r"run\.budget|replica", *_at_least(0), "give a whole number from 0 on"),
     Rule(
         r"run\.from_checkpoint_regex|logger\.filter",
         _is_regex,
@@ -85,6 +100,8 @@ RULES = [
         "for example 64 64",
     ),
     Rule(r"replay\.(size|chunksize)", *_at_least(1), "give a number of steps"),
+    Rule(r"replay\.memory", *_at_least(0), "give bytes, 0 leaves it to the system"),
+    Rule(r"replay\..*exponent", *_at_least(0), "0 is uniform"),
     Rule(r"replay\.fracs\..*", *_within(0, 1), "fractions add up to 1"),
     Rule(r"logger\.fps", *_at_least(1), "15 is usual"),
     Rule(
@@ -101,6 +118,13 @@ RULES = [
     Rule(
         r"agent\..*\.(units|depth|deter|hidden)", *_at_least(1), "see the size blocks"
     ),
+    Rule(r"agent\.imag_length", *_at_least(1), "15 is usual"),
+    Rule(
+        r"agent\..*\.mults", _is_mults, "must hold numbers above 0", "2 3 4 4 is usual"
+    ),
+    Rule(r"agent\.(opt\.warmup|imag_starts)", *_at_least(0), "0 is allowed"),
+    Rule(r"jax\.mesh", _is_mesh, "must be three numbers, at most one -1", "-1 1 1"),
+    Rule(r"jax\..*_devices", _is_devices, "must name devices from 0 on", "0 is usual"),
     Rule(r"agent\.horizon", *_more_than(1), "333 is usual"),
     Rule(r"agent\.opt\.lr", *_more_than(0), "4e-5 is usual"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import multiprocessing.connection
@@ -73,9 +74,10 @@ class Driver:
 
     def close(self) -> None:
         """Close every environment and end its process."""
-        for env in self._envs:
-            env.close()
-        self._envs = []
+        with contextlib.ExitStack() as stack:
+            for env in self._envs:
+                stack.callback(env.close)
+            self._envs = []
 
     def _step(self, policy: Policy) -> base.Batch:
         obs = self._step_envs()
@@ -200,19 +202,36 @@ def _serve(pipe: multiprocessing.connection.Connection, make_env: bytes) -> None
     # Signals reach the whole process group; the parent decides when to end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    env = None
-    try:
-        env = cloudpickle.loads(make_env)()
-        pipe.send(((env.obs_space, env.act_space), None))
-        while True:
-            pipe.send((env.step(pipe.recv()), None))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # The parent closed its end or is gone.
-    except Exception as error:
-        pipe.send((None, (_portable(error), traceback.format_exc())))
-    finally:
-        if env is not None:
-            env.close()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # Parent is gone.
+        try:
+            env = cloudpickle.loads(make_env)()
+            answer = env.obs_space, env.act_space
+        except Exception as error:
+            pipe.send((None, _describe(error)))
+            return
+        with contextlib.closing(env):
+            _answer(pipe, env, answer)
+
+
+def _answer(
+    pipe: multiprocessing.connection.Connection, env: base.Env, answer: Any
+) -> None:
+    """Send an answer and take an action, until the parent closes its end."""
+    while True:
+        pipe.send((answer, None))
+        try:
+            action = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = env.step(action)
+        except Exception as error:
+            pipe.send((None, _describe(error)))
+            return
+
+
+def _describe(error: Exception) -> tuple[Exception, str]:
+    return _portable(error), "".join(traceback.format_exception(error))
 
 
 def _portable(error: Exception) -> Exception:

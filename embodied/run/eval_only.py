@@ -9,7 +9,7 @@ import elements
 import numpy as np
 
 from embodied.core import base
-from embodied.core.checkpoint import Checkpoint
+from embodied.core.checkpoint import read_item
 from embodied.run import restore
 from embodied.run.collect import Collector
 from embodied.run.evaluate import PREFIX
@@ -42,6 +42,8 @@ def eval_only(
 def _load(agent: base.Agent, logger: elements.Logger, args: elements.Config) -> None:
     if args.from_checkpoint:
         restore.load_agent(agent, args)
-    else:
-        items = {"agent": agent, "step": logger.step}
-        Checkpoint(restore.directory(args), items).load()
+        return
+    directory = restore.directory(args)
+    agent.load(restore.read_agent(agent, directory))
+    learner = read_item(directory, "learner")
+    logger.step.load(learner["step"])

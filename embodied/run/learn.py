@@ -19,6 +19,10 @@ class Source(Protocol):
     def __len__(self) -> int:
         """Number of sequences that can be sampled."""
 
+    @property
+    def total(self) -> int:
+        """Number of steps ever added."""
+
     def update(self, data: base.Batch) -> None:
         """Take refreshed latents back."""
 
@@ -72,7 +76,7 @@ class Learner:
         return {**metrics, "fps/train": self._fps.result()}
 
     def save(self) -> dict[str, int]:
-        return {"updates": self.updates}
+        return {"updates": self.updates, "step": self._replay.total}
 
     def load(self, data: dict[str, int]) -> None:
         self.updates = data["updates"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import elements
 
 from embodied.core import base
-from embodied.core.checkpoint import TREE_CODEC, Checkpoint, read_item
+from embodied.core.checkpoint import TREE_CODEC, Checkpoint, complete, read_item
+
+CHECKPOINTS, AGENT = "ckpt", "agent"
 
 
-def directory(args: elements.Config) -> pathlib.Path:
-    """Where a serial run keeps its checkpoints."""
-    return pathlib.Path(args.logdir).expanduser() / "ckpt"
+def directory(args: elements.Config, role: str = AGENT) -> pathlib.Path:
+    """Where a role keeps its checkpoints; a serial run keeps all with the agent."""
+    return pathlib.Path(args.logdir).expanduser() / CHECKPOINTS / role
 
 
 def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) -> bool:
@@ -29,7 +32,17 @@ def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) ->
 
 def load_agent(agent: base.Agent, args: elements.Config) -> None:
     """Take the agent's parameters that match a regex from another checkpoint."""
-    codec = getattr(agent, "codec", TREE_CODEC)
-    source = pathlib.Path(args.from_checkpoint).expanduser()
-    agent.load(read_item(source, "agent", codec), regex=args.from_checkpoint_regex)
+    source = find_agent(pathlib.Path(args.from_checkpoint).expanduser())
+    agent.load(read_agent(agent, source), regex=args.from_checkpoint_regex)
     elements.print(f"Took the agent from {source}.", flush=True)
+
+
+def find_agent(path: pathlib.Path) -> pathlib.Path:
+    """The checkpoints of the agent under a log directory, or under its `ckpt`."""
+    candidates = (path, path / AGENT, path / CHECKPOINTS / AGENT)
+    return next((each for each in candidates if complete(each)), path)
+
+
+def read_agent(agent: base.Agent, source: pathlib.Path) -> Any:
+    """The agent's state in the newest complete checkpoint."""
+    return read_item(source, AGENT, getattr(agent, "codec", TREE_CODEC))

@@ -7,10 +7,13 @@ to the beats, and only a signal handler of one's own asks to stop.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from typing import Any
 
 _stop = threading.Event()
+_completed = threading.Event()
 
 
 class StoppedError(Exception):
@@ -37,9 +40,31 @@ def stopping() -> bool:
     return _stop.is_set()
 
 
+def completed() -> bool:
+    """Whether the process ends because the run has all it wanted."""
+    return _completed.is_set()
+
+
+def complete() -> None:
+    """End the roles of this process, since the run has all it wanted."""
+    _completed.set()
+    _stop.set()
+
+
 def wait_stop(timeout: float | None = None) -> bool:
     """Wait until the process is asked to end; False if `timeout` seconds passed."""
     return _stop.wait(timeout)
+
+
+def await_result(future: Any) -> Any:
+    """The result of a call; waiting for a busy role is a sign of life, too."""
+    while not future.done():
+        beat()
+        if stopping():
+            raise StoppedError
+        with contextlib.suppress(TimeoutError):
+            future.result(timeout=0.5)
+    return future.result()
 
 
 def request_stop() -> None:
@@ -51,4 +76,3 @@ def attach(shared: Beat) -> None:
     """Send beats to where the supervisor looks."""
     global _beat
     _beat = shared
-    beat()

@@ -34,6 +34,11 @@ class Stop:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    @property
+    def signalled(self) -> bool:
+        """Whether a signal asked to stop, so that it should not take long."""
+        return self._signal is not None
+
     def reason(self, step: int) -> str:
         """Why to stop now, or an empty string to go on."""
         if self._signal:

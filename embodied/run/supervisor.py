@@ -24,6 +24,7 @@ from embodied.run import role as this_role
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
+LAST_WORDS = 1 << 15  # Characters of a traceback, so that a pipe can hold it.
 
 
 class RoleError(RuntimeError):
@@ -47,6 +48,7 @@ class Role:
     hang: float = 60.0  # Seconds without a sign of life before it is killed.
     start: float = 300.0  # The same until the first one, since imports take long.
     grace: float = 8.0  # Seconds to end by itself when told to stop.
+    essential: bool = False  # Whether the run failed if it does not end well.
 
 
 class Supervisor:
@@ -80,14 +82,17 @@ class Supervisor:
             for worker in self._workers:
                 worker.start()
             self._write_status()
-            return self._supervise(duration or float("inf"))
+            reason = self._supervise(duration or float("inf"))
         finally:
-            self._stop()
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            os.close(self._wake_in)
-            os.close(self._wake_out)
+            try:
+                self._stop()
+            finally:
+                signal.set_wakeup_fd(wakeup)
+                for number, handler in previous.items():
+                    signal.signal(number, handler)
+                os.close(self._wake_in)
+                os.close(self._wake_out)
+        return reason
 
     def restarts(self) -> dict[str, int]:
         """How often each role was restarted."""
@@ -128,15 +133,20 @@ class Supervisor:
             os.read(self._wake_out, 1024)
 
     def _stop(self) -> None:
+        """End all roles, senders before receivers; raises if one did not end well."""
+        failed = None
         for stage in sorted({worker.role.stage for worker in self._workers}):
             workers = [w for w in self._workers if w.role.stage == stage]
+            begin = time.monotonic()
             for worker in workers:
                 worker.terminate()
             for worker in workers:
-                self._await_end(worker)
+                self._await_end(worker, begin + worker.role.grace)
+                failed = failed or worker.failure()
+        if failed:
+            raise failed
 
-    def _await_end(self, worker: Worker) -> None:
-        deadline = time.monotonic() + worker.role.grace
+    def _await_end(self, worker: Worker, deadline: float) -> None:
         while worker.alive() and self._signals < 2:
             if time.monotonic() > deadline:
                 elements.print(f"{worker.role.name} does not stop, killing it.")
@@ -162,6 +172,7 @@ class Worker:
         self._beat: Any = None
         self._started = 0.0
         self._restart_at: float | None = None
+        self._told = False  # Whether it was alive when it was told to stop.
 
     @property
     def pid(self) -> int | None:
@@ -177,8 +188,9 @@ class Worker:
         self._pipe, other = context.Pipe(duplex=False)
         payload = cloudpickle.dumps((self.role.target, self.role.args))
         args = (payload, self._beat, other, os.getpid())
-        self._process = context.Process(target=_main, args=args, name=self.role.name)
-        self._process.start()
+        process = context.Process(target=_main, args=args, name=self.role.name)
+        process.start()
+        self._process = process
         other.close()
         self._started = time.monotonic()
         self._restart_at = None
@@ -221,7 +233,8 @@ class Worker:
 
     def terminate(self) -> None:
         self._restart_at = None
-        if self.alive():
+        self._told = self.alive()
+        if self._told:
             self._process.terminate()
 
     def kill(self) -> None:
@@ -229,6 +242,12 @@ class Worker:
             self._process.kill()
         if self._process:
             self._process.join()
+
+    def failure(self) -> RoleError | None:
+        """What to raise if an essential role was told to stop and did not end well."""
+        if not self.role.essential or not self._told or self._process.exitcode == 0:
+            return None
+        return RoleError(self.role.name, 1, self._last_words())
 
     def _patience(self) -> float:
         return self.role.hang if self._beat.value else self.role.start
@@ -278,7 +297,7 @@ def _main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
         text = traceback.format_exc()
         if this_role.stopping():
             print(text, file=sys.stderr, flush=True)
-        pipe.send(text)
+        pipe.send(text[-LAST_WORDS:])
         pipe.close()
         _exit(1)
     _exit(0)

@@ -38,7 +38,7 @@ def run(trainer: Trainer) -> None:
     with contextlib.closing(trainer), Stop(args.steps, args.duration) as stop:
         while not (reason := stop.reason(trainer.step)):
             trainer.iterate()
-        trainer.finish(reason)
+        trainer.finish(reason, report=not stop.signalled)
 
 
 class Trainer:
@@ -92,11 +92,13 @@ class Trainer:
         if self._due_save():
             self._checkpoint.save()
 
-    def finish(self, reason: str) -> None:
-        """Last report, metrics and checkpoint, and a line on how it went."""
-        self._report()
-        self._log()
+    def finish(self, reason: str, report: bool) -> None:
+        """Last checkpoint, report and metrics, and a line on how it went."""
         self._checkpoint.save(wait=True)
+        if report:
+            self._report()
+            self._checkpoint.save(wait=True)
+        self._log()
         line = f"Stopped at step {self.step:,}: {reason}."
         scores = self._collector.scores[-RECENT:]
         if scores:
@@ -105,12 +107,12 @@ class Trainer:
         elements.print(line, flush=True)
 
     def close(self) -> None:
-        self._collector.close()
-        if self._evaluator:
-            self._evaluator.close()
-        self._checkpoint.close()
-        self._replay.close()
-        self._logger.close()
+        """Close all parts, also if one of them fails to."""
+        parts = (self._logger, self._replay, self._checkpoint, self._evaluator)
+        with contextlib.ExitStack() as stack:
+            for part in (*parts, self._collector):
+                if part is not None:
+                    stack.callback(part.close)
 
     def _items(self, agent: base.Agent) -> dict[str, object]:
         items = {

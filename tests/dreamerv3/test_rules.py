@@ -5,7 +5,7 @@ import pytest
 from dreamerv3 import config, rules
 
 DEFAULTS = config.read_blocks().defaults
-SCRIPTS = ("train", "train_eval")
+SCRIPTS = ("parallel", "train", "train_eval")
 
 
 def check(**changes):
@@ -27,6 +27,14 @@ BAD = {
     "run.envs": 0,
     "run.train_ratio": -1.0,
     "run.log_every": 0,
+    "run.actor_timeout": -1.0,
+    "run.envs_per_process": 0,
+    "run.budget": -1,
+    "replay.memory": -1,
+    "jax.mesh": (0, 1, 1),
+    "jax.policy_devices": (),
+    "agent.imag_length": 0,
+    "agent.enc.simple.mults": (),
     "run.from_checkpoint": "/does/not/exist",
     "run.from_checkpoint_regex": "[",
     "env.dummy.size": (64,),

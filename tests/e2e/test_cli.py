@@ -10,7 +10,8 @@ import sys
 import pytest
 
 DREAMER = [sys.executable, "-m", "dreamerv3"]
-QUICK = ["--configs", "debug", "--random_agent", "--run.env_processes", "False"]
+SERIAL = ["--configs", "debug", "--random_agent", "--script", "train"]
+QUICK = [*SERIAL, "--run.env_processes", "False"]
 
 
 def call(*args, command=DREAMER):
@@ -130,7 +131,7 @@ def test_eval_only_without_a_run_says_so(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_and_exits_with_zero(tmp_path, number):
-    args = [*DREAMER, "--configs", "debug", "--random_agent", "--logdir", str(tmp_path)]
+    args = [*DREAMER, *SERIAL, "--logdir", str(tmp_path)]
     process = subprocess.Popen(
         args, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -142,5 +143,25 @@ def test_ctrl_c_saves_and_exits_with_zero(tmp_path, number):
     rest = process.stdout.read()
     assert process.wait(60) == 0
     assert f"{number.name} received" in rest
-    steps = json.loads(max((tmp_path / "ckpt").glob("0*/step/tree.json")).read_text())
+    saved = max((tmp_path / "ckpt" / "agent").glob("0*/step/tree.json"))
+    steps = json.loads(saved.read_text())
     assert f"Stopped at step {steps:,}" in rest
+
+
+def test_a_parallel_run_goes_on_and_can_be_evaluated(tmp_path):
+    """What the README says, with the default script."""
+    logdir = tmp_path / "run"
+    start = ["--configs", "debug", "--random_agent", "--logdir", logdir]
+    result = call(*start, "--run.steps", 500)
+    assert result.returncode == 0, result.stderr
+    assert "The run ended: agent completed the run." in result.stdout
+    result = call("--logdir", logdir, "--script", "eval_only")
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"Score of 4 episodes: mean \d", result.stdout)
+    result = call("--logdir", logdir, "--run.steps", 900)
+    assert result.returncode == 0, result.stderr
+    assert "The run ended: agent completed the run." in result.stdout
+    other = ["--run.from_checkpoint", logdir, "--logdir", tmp_path / "other"]
+    result = call(*QUICK, *other, "--run.steps", 20)
+    assert result.returncode == 0, result.stderr
+    assert "Took the agent from" in result.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ def parallel_actor(
     """Serve `act` until the run has its steps or is asked to stop."""
     barrier.wait()  # The learner has restored its checkpoint.
     replay = wire.connect(args.replay_addr, "actor", args)
-    logger = wire.connect(args.logger_addr, "actor", args)
+    logger = wire.LoggerLink("actor", args)
     for steps in replay.recent().result():  # What an actor before could not tell.
         logger.tran(steps)
     outbox = Outbox(replay.add_batch, logger.tran, recorded=(0, args.envs))
@@ -41,20 +42,23 @@ def parallel_actor(
         timeout=args.actor_timeout,
         spaces={**agent.obs_space, **wire.ROUTING},
     )
-    server.start(block=False)
     due_log = Seconds(args.log_every)
-    try:
+    with contextlib.ExitStack() as stack:
+        for each in (logger, replay):
+            stack.callback(each.close)
+        server.start(block=False)
+        stack.callback(server.close)
         while not outbox.wait_total(args.steps, timeout=0.5) and not role.stopping():
+            wire.check(server)
             if due_log():
                 metrics = actor.stats() | wire.prefixed("server/actor", server.stats())
                 logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
-    finally:
         server.close()
         replay.drain()
         outbox.flush()
-        logger.add(actor.stats()).result()
-        replay.close()
-        logger.close()
+        logger.add(actor.stats())
+        if not role.stopping():
+            role.complete()
 
 
 def batch_size(args: elements.Config) -> int:
@@ -124,7 +128,7 @@ class Actor:
         self._env_time = elements.Agg()
         self._busy = 0.0
         self._since = time.monotonic()
-        self._lock = threading.Lock()  # One policy call at a time.
+        self._lock = threading.Lock()  # Of the policy and the figures.
 
     def act(self, rows: base.Batch, count: int) -> tuple[base.Batch, base.Batch]:
         """Actions for the first `count` rows, and the steps for `post`."""
@@ -136,9 +140,10 @@ class Actor:
         # The action of a last step is never applied, so it must carry no signal.
         last = obs[base.IS_LAST]
         actions = {k: _mask(v, ~last) for k, v in actions.items()}
-        self._fps.step(count)
-        self._env_time.add("mean", float(obs[wire.ENV_TIME].mean()))
-        self._busy += time.monotonic() - start
+        with self._lock:
+            self._fps.step(count)
+            self._env_time.add("mean", float(obs[wire.ENV_TIME].mean()))
+            self._busy += time.monotonic() - start
         return {**actions, base.RESET: last.copy()}, {**obs, **actions, **outs}
 
     def post(self, steps: base.Batch) -> None:
@@ -150,16 +155,17 @@ class Actor:
 
         `fps/env` is how fast the environments would be if nobody kept them waiting.
         """
-        now = time.monotonic()
-        share = self._busy / max(now - self._since, 1e-9)
-        self._busy, self._since = 0.0, now
-        seconds = self._env_time.result().get("mean", 0.0)
-        return {
-            "fps/policy": self._fps.result(),
-            "fps/env": len(self._policy) / seconds if seconds else 0.0,
-            "parallel/ep_states": len(self._policy),
-            wire.ACTOR_BUSY: share,
-        }
+        with self._lock:
+            now = time.monotonic()
+            share = self._busy / max(now - self._since, 1e-9)
+            self._busy, self._since = 0.0, now
+            seconds = self._env_time.result().get("mean", 0.0)
+            return {
+                "fps/policy": self._fps.result(),
+                "fps/env": len(self._policy) / seconds if seconds else 0.0,
+                "parallel/ep_states": len(self._policy),
+                wire.ACTOR_BUSY: share,
+            }
 
     def _choose(self, obs: base.Batch) -> tuple[base.Batch, base.Batch]:
         """Actions and outputs; each mode and each repeated row is a call of its own."""

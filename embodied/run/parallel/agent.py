@@ -31,7 +31,6 @@ def parallel_agent(
         thread.start()
     for thread in (actor, learner):
         thread.join()
-        role.request_stop()
     for thread in (actor, learner):
         thread.check()
 

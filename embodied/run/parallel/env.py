@@ -45,23 +45,10 @@ def run(worker: EnvWorker, client: rpc.Client) -> None:
     while not role.stopping():
         rows = worker.step(action)
         try:
-            action = await_action(client.call("act", (rows,), timeout=ACT_TIMEOUT))
+            action = role.await_result(client.call("act", (rows,), timeout=ACT_TIMEOUT))
         except rpc.ServerRestarted:
             # The new actor does not know these episodes: abandon them.
             action = worker.reset_action()
-
-
-def await_action(future: rpc.Future) -> base.Batch:
-    """The reply; waiting for a busy actor is a sign of life, too."""
-    while True:
-        role.beat()
-        try:
-            return future.result(timeout=0.5)
-        except TimeoutError:
-            if future.done():
-                raise
-            if role.stopping():
-                raise role.StoppedError from None
 
 
 class EnvWorker:

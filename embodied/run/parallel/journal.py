@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgpack
@@ -26,7 +26,9 @@ class Journal:
     def __init__(self, path: str | os.PathLike):
         self._path = pathlib.Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self.entries = list(_read(self._path))  # Of the process before this one.
+        self._path.touch()
+        self.entries, size = _read(self._path)  # Of the process before this one.
+        os.truncate(self._path, size)  # A torn entry at the end was never answered.
         self.number = self.entries[-1].number if self.entries else 0
         self._file = self._path.open("ab", buffering=0)
 
@@ -35,7 +37,11 @@ class Journal:
         self.number += 1
         body, frames = encoding.encode(payload)
         record = (self.number, method, body, [bytes(frame) for frame in frames])
-        self._file.write(msgpack.packb(record))
+        packed = msgpack.packb(record)
+        size = self._file.tell()
+        if self._file.write(packed) != len(packed):
+            self._file.truncate(size)
+            raise OSError(errno.ENOSPC, f"cannot write to {self._path}")
 
     def clear(self) -> None:
         """Forget all entries, since a checkpoint contains them; numbers go on."""
@@ -45,11 +51,12 @@ class Journal:
         self._file.close()
 
 
-def _read(path: pathlib.Path) -> Iterator[Entry]:
-    """All complete entries; a torn one at the end was never answered."""
-    if not path.exists():
-        return
+def _read(path: pathlib.Path) -> tuple[list[Entry], int]:
+    """All complete entries, and the number of bytes they take."""
+    entries, size = [], 0
     with path.open("rb") as file:
         unpacker = msgpack.Unpacker(file, max_buffer_size=0, use_list=False)
         for number, method, body, frames in unpacker:
-            yield Entry(number, method, encoding.decode(body, frames))
+            entries.append(Entry(number, method, encoding.decode(body, frames)))
+            size = unpacker.tell()
+    return entries, size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
+from functools import partial as bind
 
 import cloudpickle
 import elements
@@ -40,20 +41,14 @@ def combined(
     replays = tuple(map(cloudpickle.dumps, factories))
     env_train, env_eval = map(cloudpickle.dumps, (make_env_train, make_env_eval))
     logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
+    make_role = bind(Role, budget=args.budget, grace=args.stop_timeout, essential=True)
+    slow = {"hang": args.agent_timeout, "start": args.agent_timeout}
     roles = [
-        Role("logger", parallel_logger, (logger, args), LOGGER, args.budget),
-        Role(
-            "agent",
-            parallel_agent,
-            (agent, args),
-            AGENT,
-            args.budget,
-            hang=args.agent_timeout,
-        ),
+        make_role("logger", parallel_logger, (logger, args), LOGGER),
+        make_role("agent", parallel_agent, (agent, args), AGENT, **slow),
     ]
     if not args.remote_replay:
-        replay = Role("replay", parallel_replay, (*replays, args), REPLAY, args.budget)
-        roles.insert(1, replay)
+        roles.insert(1, make_role("replay", parallel_replay, (*replays, args), REPLAY))
     if not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+import contextlib
 import threading
 import time
 from collections import deque
@@ -28,53 +28,59 @@ def parallel_learner(
 ) -> None:
     """Restore, let the actor go, and train until asked to stop."""
     client = wire.connect(args.replay_addr, "learner", args)
-    logger = wire.connect(args.logger_addr, "learner", args)
-    replay = RemoteReplay(client)
+    logger = wire.LoggerLink("learner", args)
+    replay, held_out = RemoteReplay(client, "train"), RemoteReplay(client, "eval")
     learner = Learner(agent, replay, make_stream, args)
-    evaluation = Reporter(agent, replay.held_out(), make_stream, args, mode="eval")
-    directory = pathlib.Path(args.logdir).expanduser() / "ckpt" / "agent"
-    checkpoint = Checkpoint(directory, {"agent": agent, "learner": learner})
+    evaluation = Reporter(agent, held_out, make_stream, args, mode="eval")
+    items = {"agent": agent, "learner": learner}
+    checkpoint = Checkpoint(restore.directory(args), items)
     restore.restore(checkpoint, agent, args)
     barrier.wait()
     due_log, due_report = Seconds(args.log_every), Seconds(args.report_every)
     due_save = Seconds(args.save_every)
-    try:
-        while not role.stopping():
-            learner.update()
-            role.beat()
-            if due_report():
-                logger.add(wire.prefixed("report", learner.report()))
-                logger.add(wire.prefixed("eval", evaluation()))
-            if due_log():
-                logger.add(learner.stats() | replay.stats())
-            if due_save():
-                checkpoint.save()
-    except role.StoppedError:
-        pass  # While waiting for a batch.
-    finally:
-        logger.add(learner.stats()).result()
+
+    def report() -> None:
+        logger.add(wire.prefixed("report", learner.report()))
+        logger.add(wire.prefixed("eval", evaluation()))
+
+    with contextlib.ExitStack() as stack:
+        for each in (logger, client, checkpoint):
+            stack.callback(each.close)
+        with contextlib.suppress(role.StoppedError):  # While waiting for a batch.
+            while not role.stopping():
+                learner.update()
+                role.beat()
+                if due_report():
+                    report()
+                if due_log():
+                    logger.add(learner.stats() | replay.stats())
+                if due_save():
+                    checkpoint.save()
+        # Only after a clean end: a failed update must not replace a good checkpoint.
         checkpoint.save(wait=True)
-        checkpoint.close()
-        client.close()
-        logger.close()
+        replay.patient = held_out.patient = True
+        if role.completed():
+            report()
+        logger.add(learner.stats())
 
 
 class RemoteReplay:
-    """The replay role as the learner sees it."""
+    """The replay role as the learner sees it: its training or evaluation data."""
 
-    def __init__(self, client: rpc.Client, mode: base.Mode = "train"):
+    def __init__(self, client: rpc.Client, mode: base.Mode):
         self.client = client
         self._mode = mode
+        self.patient = False  # Whether to wait although asked to stop.
         self._updates: deque[rpc.Future] = deque()
         self._waited = 0.0
         self._since = time.monotonic()
 
-    def held_out(self) -> RemoteReplay:
-        """The evaluation replay behind the same role."""
-        return RemoteReplay(self.client, "eval")
-
     def __len__(self) -> int:
         return self.client.length(self._mode).result()
+
+    @property
+    def total(self) -> int:
+        return self.client.total().result()
 
     def update(self, data: base.Batch) -> None:
         """Send latents back, waiting only if too many are on their way."""
@@ -86,18 +92,12 @@ class RemoteReplay:
             self._updates.popleft().result()
 
     def wait(self, future: rpc.Future) -> base.Batch:
-        """The result; waiting for the environments is a sign of life, too."""
+        """The result, and how long it took."""
         start = time.monotonic()
-        while True:
-            role.beat()
-            try:
-                return future.result(timeout=0.5)
-            except TimeoutError:
-                if role.stopping():
-                    raise role.StoppedError from None
-            finally:
-                self._waited += time.monotonic() - start
-                start = time.monotonic()
+        try:
+            return future.result() if self.patient else role.await_result(future)
+        finally:
+            self._waited += time.monotonic() - start
 
     def stats(self) -> base.Metrics:
         """The share of time spent waiting for batches, and figures of the client."""

@@ -15,7 +15,7 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.episodes import EpisodeTracker
-from embodied.run import role
+from embodied.run import restore, role
 from embodied.run.parallel import wire
 from embodied.run.parallel.journal import Journal
 from embodied.run.parallel.outbox import STEP
@@ -28,7 +28,7 @@ def parallel_logger(
     make_logger: bytes | Callable[[], elements.Logger], args: elements.Config
 ) -> None:
     """Serve `add` and `tran` until asked to stop."""
-    directory = pathlib.Path(args.logdir).expanduser() / "ckpt" / "logger"
+    directory = restore.directory(args, "logger")
     board = Scoreboard(wire.factory(make_logger)(), directory, args)
     server = rpc.Server(args.logger_addr, "logger", keys=wire.server_keys(args))
     server.bind("add", board.add)
@@ -38,6 +38,7 @@ def parallel_logger(
     try:
         while not role.wait_stop(0.2):
             role.beat()
+            wire.check(server)
             if due_log():
                 board.add(wire.prefixed("server/logger", server.stats()))
                 board.write()
@@ -141,8 +142,8 @@ class Scoreboard:
 
     def _note(self, method: str, payload: Any) -> None:
         with self._lock:
+            self._apply(method, payload)  # First, so that what fails is not noted.
             self._journal.append(method, payload)
-            self._apply(method, payload)
 
     def _apply(self, method: str, payload: Any) -> None:
         if method == "add":

@@ -63,7 +63,13 @@ class Outbox:
         """Send a batch of steps; batches arrive in this order."""
         with self._changed:
             self._pending += 1
-        self._sent.put((steps, self._add_batch(steps)))
+        try:
+            future = self._add_batch(steps)
+        except BaseException:
+            with self._changed:
+                self._pending -= 1
+            raise
+        self._sent.put((steps, future))
 
     def flush(self) -> None:
         """Wait until everything has arrived."""

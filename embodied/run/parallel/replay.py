@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.replay import SamplesPerInsert
-from embodied.run import role
+from embodied.run import restore, role
 from embodied.run.learn import MakeStream
 from embodied.run.parallel import outbox, wire
 
@@ -34,9 +34,7 @@ def parallel_replay(
         wire.factory(make_stream),
         args,
     )
-    checkpoint = Checkpoint(
-        pathlib.Path(args.logdir).expanduser() / "ckpt" / "replay", {"replay": store}
-    )
+    checkpoint = Checkpoint(restore.directory(args, "replay"), {"replay": store})
     checkpoint.load_or_save()
     server = rpc.Server(args.replay_addr, "replay", keys=wire.server_keys(args))
     server.bind("add_batch", store.add_batch)
@@ -45,27 +43,29 @@ def parallel_replay(
     server.bind("sample_batch_eval", store.sample_batch_eval)
     server.bind("update", store.update)
     server.bind("length", store.length)
+    server.bind("total", store.total)
     server.bind("drain", store.drain)
     server.bind("recent", store.recent)
-    server.start(block=False)
-    logger = wire.connect(args.logger_addr, "replay", args)
+    logger = wire.LoggerLink("replay", args)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
-    try:
+    with contextlib.ExitStack() as stack:
+        for each in (logger, store, checkpoint):
+            stack.callback(each.close)
+        server.start(block=False)
+        stack.callback(server.close)
+        stack.callback(store.turn_away)
         while not role.wait_stop(1.0):
             role.beat()
+            wire.check(server)
             if due_log():
                 metrics = store.stats() | wire.prefixed("server/replay", server.stats())
                 logger.add(metrics)
             if due_save():
                 checkpoint.save()
-    finally:
         store.turn_away()
         server.close()
-        logger.add(store.stats()).result()
         checkpoint.save(wait=True)
-        checkpoint.close()
-        store.close()
-        logger.close()
+        logger.add(store.stats())
 
 
 class ReplayStore:
@@ -124,6 +124,10 @@ class ReplayStore:
     def sample_batch_eval(self) -> base.Batch:
         """A batch of held-out data for a report."""
         return self._next("eval")
+
+    def total(self) -> int:
+        """Training steps ever stored."""
+        return self._replay.total
 
     def length(self, mode: base.Mode) -> int:
         """Number of sequences that can be sampled."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +45,41 @@ def connect(
     return rpc.Client(address, name, keys=client_keys(args), **options)
 
 
+class LoggerLink:
+    """Sends metrics and steps to the logger; what it refuses is told once."""
+
+    def __init__(self, name: str, args: elements.Config):
+        self._client = connect(args.logger_addr, name, args)
+        self._futures: deque[rpc.Future] = deque()
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def add(self, metrics: base.Metrics) -> None:
+        self._keep(self._client.add(metrics))
+
+    def tran(self, steps: base.Batch) -> None:
+        self._keep(self._client.tran(steps))
+
+    def close(self) -> None:
+        """Wait until everything has arrived."""
+        with self._lock:
+            while self._futures:
+                self._check(self._futures.popleft())
+        self._client.close()
+
+    def _keep(self, future: rpc.Future) -> None:
+        with self._lock:
+            self._futures.append(future)
+            while self._futures and self._futures[0].done():
+                self._check(self._futures.popleft())
+
+    def _check(self, future: rpc.Future) -> None:
+        error = future.exception()
+        if error and not self._warned:
+            self._warned = True
+            elements.print(f"The logger refused something: {error}", color="yellow")
+
+
 def keys_directory(args: elements.Config) -> pathlib.Path:
     """Where the keys of a run are kept."""
     return pathlib.Path(args.key_dir or f"{args.logdir}/keys").expanduser()
@@ -63,3 +100,10 @@ def server_keys(args: elements.Config) -> rpc.ServerKeys | None:
 def prefixed(prefix: str, metrics: dict[str, Any]) -> dict[str, Any]:
     """Metrics under a common name."""
     return {f"{prefix}/{key}": value for key, value in metrics.items()}
+
+
+def check(server: rpc.Server) -> None:
+    """Raise what went wrong in a server's own threads."""
+    failure = server.failure()
+    if failure:
+        raise failure

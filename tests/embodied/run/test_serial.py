@@ -170,7 +170,7 @@ def test_a_signal_saves_and_returns(tmp_path, number, capsys):
     assert signal.getsignal(number) is before
     step = int(setup.logger.step)
     assert 48 <= step <= 52
-    assert read_item(tmp_path / "ckpt", "step") == step
+    assert read_item(tmp_path / "ckpt" / "agent", "step") == step
     assert signal.Signals(number).name in capsys.readouterr().out
 
 
