@@ -5,12 +5,13 @@ BIN := .venv/bin
 READY := .venv/ready
 ARGS ?=
 
-.PHONY: help train test slow check bench lock clean
+.PHONY: help train test slow chaos check bench lock clean
 
 help:
 	@echo "make train   train the demo task on this machine (ARGS='--seed 1' adds flags)"
 	@echo "make test    run the tests"
-	@echo "make slow    run the tests that only CI runs: chaos, learning, suites, browser"
+	@echo "make slow    run the tests that take minutes"
+	@echo "make chaos   kill a random process every ten seconds for five minutes"
 	@echo "make check   lint, formatting and types"
 	@echo "make bench   measure speed against the floors of this machine"
 	@echo "make lock    resolve requirements.lock again"
@@ -24,6 +25,9 @@ test: $(READY)
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+chaos: $(READY)
+	@$(BIN)/python -m pytest -m slow -s tests/e2e/test_chaos.py $(ARGS)
 
 check: $(READY)
 	@echo "Checking lint, formatting and types"
