@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 
 import pytest
 
+ROOT = pathlib.Path(__file__).parents[2]
 DREAMER = [sys.executable, "-m", "dreamerv3"]
 SERIAL = ["--configs", "debug", "--random_agent", "--script", "train"]
 QUICK = [*SERIAL, "--run.env_processes", "False"]
@@ -165,3 +167,17 @@ def test_a_parallel_run_goes_on_and_can_be_evaluated(tmp_path):
     result = call(*QUICK, *other, "--run.steps", 20)
     assert result.returncode == 0, result.stderr
     assert "Took the agent from" in result.stdout
+
+
+def test_the_dreamer_trains_and_its_predictions_can_be_seen(tmp_path):
+    logdir = tmp_path / "run"
+    result = call("--configs", "debug", "--logdir", logdir, "--run.steps", 300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "  total" in result.stdout  # Parameters by module.
+    names = {name for row in read(logdir / "metrics.jsonl") for name in row}
+    assert {"train/loss/total", "train/loss/image", "report/loss/total"} <= names
+    example = [sys.executable, str(ROOT / "examples" / "openloop.py")]
+    picture = tmp_path / "openloop.png"
+    result = call(logdir, "--output", picture, command=example)
+    assert result.returncode == 0, result.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
