@@ -74,11 +74,12 @@ def test_neither_routing_nor_logs_are_stored(make_steps):
 
 def test_evaluation_steps_earn_no_training(make_steps):
     setup = Setup()
-    for seq in range(50):  # More than the limiter would let pass.
+    for seq in range(MINSIZE + 1):
         assert setup.store.add_batch(make_steps([7], [seq], is_eval=True)) == 0
     stats = setup.store.stats()
     assert stats["limiter/inserts"] == 0
-    assert stats["replay_eval/items"] == 49
+    assert stats["limiter/size"] == stats["limiter/avail"] == 0
+    assert stats["replay_eval/items"] == MINSIZE
 
 
 def test_sampling_waits_for_the_first_steps(fill, watch, start):
@@ -223,4 +224,5 @@ def test_steps_found_on_disk_count_as_a_start(fill):
     setup = Setup()
     fill(setup.store, range(MINSIZE))
     found = ReplayStore(setup.replay, setup.replay_eval, setup.make_stream, setup.args)
+    assert found.stats()["limiter/size"] == MINSIZE
     assert found.sample_batch_train()["reward"].shape == (1, 2)
