@@ -38,7 +38,7 @@ class Journal:
         body, frames = encoding.encode(payload)
         record = (self.number, method, body, [bytes(frame) for frame in frames])
         packed = msgpack.packb(record)
-        size = self._file.tell()
+        size = os.fstat(self._file.fileno()).st_size  # `tell` is stale after `clear`.
         if self._file.write(packed) != len(packed):
             self._file.truncate(size)
             raise OSError(errno.ENOSPC, f"cannot write to {self._path}")

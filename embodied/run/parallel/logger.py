@@ -147,6 +147,7 @@ class Scoreboard:
 
     def _apply(self, method: str, payload: Any) -> None:
         if method == "add":
+            _check(payload)
             self._logger.add(payload)
             for name, key in SHARES.items():
                 if key in payload:
@@ -181,3 +182,11 @@ class Scoreboard:
             self._logger.add(episode.metrics(), prefix=f"{prefix}episode")
             self._logger.add(episode.videos, prefix=f"{prefix}epstats")
             self._stats.add(wire.prefixed(f"{prefix}epstats", episode.stats))
+
+
+def _check(metrics: base.Metrics) -> None:
+    """Refuse what no output can write, before every later write fails for it."""
+    for name, value in metrics.items():
+        if not isinstance(value, str) and np.asarray(value).dtype.kind not in "biuf":
+            kind = type(value).__name__
+            raise TypeError(f"metric '{name}' is neither numbers nor text but {kind}")

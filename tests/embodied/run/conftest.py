@@ -1,0 +1,15 @@
+"""A role as in a fresh process: nobody has asked it to stop, nobody heard it beat."""
+
+import threading
+
+import pytest
+
+from embodied.run import role
+
+
+@pytest.fixture
+def fresh_role(monkeypatch):
+    monkeypatch.setattr(role, "_stop", threading.Event())
+    monkeypatch.setattr(role, "_completed", threading.Event())
+    monkeypatch.setattr(role, "_beat", role.Beat())
+    return role

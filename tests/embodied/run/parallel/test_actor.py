@@ -1,0 +1,267 @@
+"""The actor: groups of rows, carries by environment, masks, forgetting, figures."""
+
+import types
+
+import elements
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embodied.core import base
+from embodied.run.parallel import actor as actor_module
+from embodied.run.parallel.actor import Actor, CarryPolicy, batch_size, split
+from embodied.testing import NumpyAgent
+
+OBS_SPACE = {"token": elements.Space(np.int32, (), 0, 100)}
+ACT_SPACE = {
+    "reset": elements.Space(bool),
+    "disc": elements.Space(np.int32, (), 1, 5),
+    "cont": elements.Space(np.float32, (2, 3), 0.5, 1),
+}
+
+
+class EchoAgent(NumpyAgent):
+    """Its action is the token it sees; keeps its calls."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.calls = []
+
+    def policy(self, carry, obs, mode="train"):
+        self.calls.append((mode, sorted(obs), obs["token"].tolist()))
+        carry, _, outs = super().policy(carry, obs, mode)
+        evals = np.full(len(obs["token"]), mode == "eval")
+        return carry, {"disc": obs["token"]}, {**outs, "latent/eval": evals}
+
+
+class FakeOutbox:
+    """Keeps what is sent; has room."""
+
+    def __init__(self):
+        self.waits = 0
+        self.sent = []
+
+    def wait_room(self):
+        self.waits += 1
+
+    def send(self, steps):
+        self.sent.append(steps)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of the actor, which passes only when told to."""
+
+    class Clock:
+        now = 1000.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    fake = types.SimpleNamespace(monotonic=clock.monotonic)
+    monkeypatch.setattr(actor_module, "time", fake)
+    return clock
+
+
+def make_agent(cls=NumpyAgent):
+    return cls(OBS_SPACE, ACT_SPACE)
+
+
+def test_one_mode_is_one_group():
+    assert split([4, 2, 3], [False] * 3) == [("train", [0, 1, 2])]
+    assert split([4, 2], [True] * 2) == [("eval", [0, 1])]
+
+
+def test_modes_are_groups():
+    groups = [("train", [0, 2]), ("eval", [1, 3])]
+    assert split([0, 8, 1, 9], [False, True, False, True]) == groups
+
+
+def test_a_repeated_environment_waits_for_its_turn():
+    groups = [("train", [0, 2]), ("train", [1]), ("train", [3])]
+    assert split([5, 5, 6, 5], [False] * 4) == groups
+
+
+def test_modes_and_turns():
+    groups = [("train", [0]), ("eval", [1, 2]), ("train", [3]), ("eval", [4])]
+    assert split([0, 8, 9, 0, 8], [False, True, True, False, True]) == groups
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=20))
+def test_groups_hold_each_row_once_and_each_environment_in_order(rows):
+    names, evals = [name for name, _ in rows], [is_eval for _, is_eval in rows]
+    groups = split(names, evals)
+    order = [row for _, group in groups for row in group]
+    assert sorted(order) == list(range(len(rows)))
+    for mode, group in groups:
+        assert len({names[row] for row in group}) == len(group)
+        assert {evals[row] for row in group} == {mode == "eval"}
+    for name in set(names):
+        turns = [row for row in order if names[row] == name]
+        assert turns == sorted(turns)
+
+
+def test_results_of_groups_come_back_in_the_order_of_the_rows(make_steps):
+    agent = make_agent(EchoAgent)
+    actor = Actor(agent, FakeOutbox())
+    tokens = np.arange(10, 16, dtype=np.int32)
+    evals = np.array([True, False, False, True, False, False])
+    envids = [8, 0, 1, 9, 0, 0]
+    firsts = [True, True, True, True, False, False]
+    rows = make_steps(envids, range(6), firsts, is_eval=evals, token=tokens)
+    actions, steps = actor.act(rows, 6)
+    assert len(agent.calls) == 4
+    np.testing.assert_array_equal(actions["disc"], tokens)
+    np.testing.assert_array_equal(steps["disc"], tokens)
+    np.testing.assert_array_equal(steps["latent/eval"], evals)
+    # The rows of environment 0 are steps one after the other.
+    np.testing.assert_array_equal(steps[NumpyAgent.LATENT], [0, 0, 0, 0, 1, 2])
+
+
+def test_the_policy_sees_neither_routing_nor_logs_nor_padding(make_steps):
+    agent = make_agent(EchoAgent)
+    rows = make_steps([0, 1, 0, 0], range(4), True, token=np.arange(4, dtype=np.int32))
+    rows["log/speed"] = np.ones(4)
+    actions, steps = Actor(agent, FakeOutbox()).act(rows, 2)
+    keys = sorted(["token", "reward", "is_first", "is_last", "is_terminal"])
+    assert agent.calls == [("train", keys, [0, 1])]
+    assert {len(value) for value in (*actions.values(), *steps.values())} == {2}
+    assert set(rows) <= set(steps)
+
+
+def test_actions_after_the_last_step_are_zero_and_reset(make_steps):
+    outbox = FakeOutbox()
+    actor = Actor(make_agent(), outbox)
+    last = np.array([False, True, False, True])
+    rows = make_steps(range(4), range(4), last=last, token=np.zeros(4, np.int32))
+    actions, steps = actor.act(rows, 4)
+    np.testing.assert_array_equal(actions["reset"], last)
+    assert actions["disc"].dtype == np.int32
+    assert actions["cont"].dtype == np.float32
+    for key in ("disc", "cont"):
+        assert not actions[key][last].any()
+        assert actions[key][~last].all()
+        np.testing.assert_array_equal(steps[key], actions[key])
+    assert "reset" not in steps
+    assert (outbox.waits, outbox.sent) == (1, [])
+    actor.post(steps)
+    assert outbox.sent == [steps]
+
+
+def test_the_latent_counts_the_steps_of_each_environment():
+    rng = np.random.default_rng(0)
+    policy = CarryPolicy(make_agent())
+    counts = {}
+    for _ in range(100):
+        names = rng.permutation(6)[: rng.integers(1, 7)].tolist()
+        first = rng.random(len(names)) < 0.2
+        _, outs = policy.act(names, {base.IS_FIRST: first}, "train")
+        for name, begins in zip(names, first, strict=True):
+            counts[name] = 0 if begins else counts.get(name, 0) + 1
+        assert outs[NumpyAgent.LATENT].tolist() == [counts[name] for name in names]
+    assert len(policy) == 6
+
+
+def test_a_carry_may_be_a_tree():
+    class TreeAgent(NumpyAgent):
+        def init_policy(self, batch_size):
+            return {"count": super().init_policy(batch_size), "h": (np.zeros((1, 3)),)}
+
+        def policy(self, carry, obs, mode="train"):
+            count, action, outs = super().policy(carry["count"], obs, mode)
+            hidden = carry["h"][0] + 1
+            assert (hidden == hidden[:, :1]).all()
+            outs["latent/h"] = hidden[:, 0]
+            return {"count": count, "h": (hidden,)}, action, outs
+
+    policy = CarryPolicy(make_agent(TreeAgent))
+    later = {base.IS_FIRST: np.zeros(1, bool)}
+    policy.act([0], later, "train")
+    policy.act([1], later, "train")
+    policy.act([0], later, "train")
+    both = {base.IS_FIRST: np.zeros(2, bool)}
+    _, outs = policy.act([1, 0], both, "train")
+    assert outs["latent/h"].tolist() == outs[NumpyAgent.LATENT].tolist() == [2, 3]
+
+
+def test_a_freed_environment_starts_anew():
+    policy = CarryPolicy(make_agent())
+    later = {base.IS_FIRST: np.zeros(1, bool)}
+    for _ in range(3):
+        policy.act([0], later, "train")
+    policy.free([0, 77])
+    assert len(policy) == 0
+    _, outs = policy.act([0], later, "train")
+    assert outs[NumpyAgent.LATENT].tolist() == [1]
+
+
+def test_silent_environments_are_freed(clock, make_steps):
+    actor = Actor(make_agent(), FakeOutbox())
+
+    def act(*envids):
+        rows = make_steps(envids, [0] * len(envids), token=np.zeros(len(envids), int))
+        _, steps = actor.act(rows, len(envids))
+        return steps[NumpyAgent.LATENT].tolist()
+
+    def states():
+        return actor.stats()["parallel/ep_states"]
+
+    assert act(0, 1) == [1, 1]
+    clock.now += 0.9 * actor_module.FORGET_AFTER
+    assert act(0) == [2]
+    assert states() == 2
+    clock.now += 0.2 * actor_module.FORGET_AFTER
+    assert act(0) == [3]
+    assert states() == 1
+    clock.now += 1.1 * actor_module.FORGET_AFTER
+    # Who comes back is not silent, however long it took.
+    assert act(0, 1) == [4, 1]
+    assert states() == 2
+
+
+def test_an_agent_with_slots_keeps_the_state_itself(make_steps):
+    class Slots(CarryPolicy):
+        pass
+
+    agent = make_agent()
+    made = []
+    agent.slots = lambda: made.append(Slots(agent)) or made[-1]
+    actor = Actor(agent, FakeOutbox())
+    actor.act(make_steps([3], [0], token=np.zeros(1, int)), 1)
+    assert [len(slots) for slots in made] == [1]
+
+
+def test_stats(clock, make_steps):
+    class SlowAgent(NumpyAgent):
+        def policy(self, carry, obs, mode="train"):
+            clock.now += 1.0
+            return super().policy(carry, obs, mode)
+
+    actor = Actor(make_agent(SlowAgent), FakeOutbox())
+    assert actor.stats()["fps/env"] == 0
+    actor.act(make_steps([0, 1], [0, 0], token=np.zeros(2, int)), 2)
+    clock.now += 3.0
+    stats = actor.stats()
+    assert stats["parallel/actor_busy"] == pytest.approx(1 / 4)
+    assert stats["fps/env"] == pytest.approx(2 / 0.5)
+    clock.now += 1.0
+    assert actor.stats()["parallel/actor_busy"] == 0
+
+
+@pytest.mark.parametrize(
+    ("envs", "evals", "wanted", "per_process", "size"),
+    [
+        (8, 2, 0, 1, 5),  # Half of all.
+        (1, 0, 0, 1, 1),
+        (8, 2, 3, 1, 3),
+        (4, 0, 99, 1, 4),  # Never more than there are.
+        (8, 0, 2, 4, 4),  # Never less than come together.
+    ],
+)
+def test_batch_size(envs, evals, wanted, per_process, size):
+    args = elements.Config(
+        envs=envs, eval_envs=evals, actor_batch=wanted, envs_per_process=per_process
+    )
+    assert batch_size(args) == size
