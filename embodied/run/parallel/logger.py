@@ -80,6 +80,7 @@ class Scoreboard:
         self._eval = EpisodeTracker(args.episode_timeout, record=args.envs)
         self._stats = elements.Agg()
         self._shares: dict[str, float] = {}  # Newest arguments of `bottleneck`.
+        self._bottleneck = ""  # Who it was last.
         self._seqs: dict[int, int] = {}  # Environment to its last step seen.
         self._checkpoint = Checkpoint(directory, {"logger": self})
         self._journal = Journal(directory / "journal")
@@ -100,8 +101,7 @@ class Scoreboard:
             dropped = [*self._train.drop_stale(), *self._eval.drop_stale()]
             self._logger.add(self._stats.result())
             self._logger.add({"parallel/stale_episodes": len(dropped)})
-            if self._shares:
-                self._logger.add({"parallel/bottleneck": bottleneck(**self._shares)})
+            self._add_bottleneck()
             self._logger.write()
             self._noted = self._journal.number
             self._checkpoint.save(wait=True)
@@ -132,6 +132,14 @@ class Scoreboard:
         self._checkpoint.close()
         self._journal.close()
         self._logger.close()
+
+    def _add_bottleneck(self) -> None:
+        """Say who holds the others up, when that has changed."""
+        text = bottleneck(**self._shares) if self._shares else ""
+        who = text.partition(":")[0]
+        if who != self._bottleneck:
+            self._bottleneck = who
+            self._logger.add({"parallel/bottleneck": text})
 
     def _recover(self) -> None:
         self._checkpoint.load_or_save()
