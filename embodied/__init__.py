@@ -1,5 +1,9 @@
 """Contracts, environments, replay, streams and run loops; imports no JAX."""
 
+from embodied import envs as envs
+from embodied import replay as replay
+from embodied import run as run
+from embodied import streams as streams
 from embodied.core.base import Agent as Agent
 from embodied.core.base import Env as Env
 from embodied.core.base import Replay as Replay
