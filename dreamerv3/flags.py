@@ -41,6 +41,8 @@ def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
             current = values[name] = [value] if equals else []
         elif current is None:
             remedy = f"write --KEY {word}, or --configs {word} for a block"
+            if word.startswith("-"):
+                remedy = f"write --{word.lstrip('-')}"
             problems.append(Problem(word, "", "is not a flag", remedy))
         else:
             current.append(word)

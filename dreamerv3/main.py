@@ -75,11 +75,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(flags.scripts_text(SCRIPTS))
         return
     values, saved = resolve(blocks, typed, problems)
+    config = settings.to_config(values)
+    spaces = ask_spaces(config)  # Raises before anything is written.
     for key, (old, new) in logdir.differences(saved, values).items():
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
-    if values["script"] in TRAINING or not saved:
+    if config.script in TRAINING:
         logdir.save(values)
-    dispatch(settings.to_config(values))
+    elements.print(plan.describe(config, *spaces), flush=True)
+    dispatch(config, *spaces)
+    if config.script in TRAINING:
+        elements.print(plan.closing(config), flush=True)
 
 
 def resolve(
@@ -98,13 +103,18 @@ def resolve(
     return values, saved
 
 
-def dispatch(config: elements.Config) -> None:
-    """Say what will be done and do it."""
+def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
+    """What the task's environment shows and takes."""
     env = make_env(config, 0)
-    spaces = env.obs_space, env.act_space
     env.close()
-    elements.print(plan.describe(config, *spaces), flush=True)
-    agent = bind(make_agent, config, *spaces)
+    return env.obs_space, env.act_space
+
+
+def dispatch(
+    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
+) -> None:
+    """Run the script."""
+    agent = bind(make_agent, config, obs_space, act_space)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
     env_train = bind(make_env, config)
@@ -149,9 +159,7 @@ def make_agent(
 ) -> base.Agent:
     """The agent; without spaces an environment is made to ask for them."""
     if obs_space is None or act_space is None:
-        env = make_env(config, 0)
-        obs_space, act_space = env.obs_space, env.act_space
-        env.close()
+        obs_space, act_space = ask_spaces(config)
     if config.random_agent:
         return embodied.RandomAgent(obs_space, act_space, config.seed)
     from dreamerv3.agent import Agent  # Imports JAX, which env machines lack.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 from typing import Any
 
 import elements
 import numpy as np
 
 from embodied.core import base
+
+RECENT = 20  # Episodes whose mean score is told at the end.
 
 
 def describe(
@@ -24,6 +28,20 @@ def describe(
         "Logs": str(config.logdir),
     }
     return "\n".join(f"{name + ':':<10}{text}" for name, text in rows.items())
+
+
+def closing(config: elements.Config) -> str:
+    """The score of the last episodes, and what can be done next."""
+    path = pathlib.Path(config.logdir) / "scores.jsonl"
+    rows = path.read_text().splitlines()[-RECENT:] if path.exists() else []
+    scores = [json.loads(row)["episode/score"] for row in rows]
+    score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
+    flag = f"dreamerv3 --logdir {config.logdir}"
+    return (
+        f"Score:    {score if scores else 'no episode has ended yet'}\n"
+        f"Go on:    {flag} --run.steps {2 * config.run.steps}\n"
+        f"Evaluate: {flag} --script eval_only"
+    )
 
 
 def training(config: elements.Config) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from dreamerv3.config import Flat, Problem, nearest, show
+from embodied.core.checkpoint import complete
 from embodied.envs import registry
+from embodied.run import restore
 
 OUTPUTS = ("terminal", "jsonl")
 LENGTHS = (
@@ -206,6 +208,11 @@ def _check_paths(values: Flat) -> list[Problem]:
         remedy = "choose another --logdir or change its permissions"
         problems.append(Problem("logdir", values["logdir"], rule, remedy))
     source = values["run.from_checkpoint"]
+    evaluates = values["script"] == "eval_only" and not source
+    if evaluates and not complete(restore.find_agent(logdir)):
+        remedy = "name the log directory of a run, or give --run.from_checkpoint"
+        rule = "holds no checkpoint to evaluate"
+        problems.append(Problem("logdir", values["logdir"], rule, remedy))
     if source and not pathlib.Path(source).expanduser().is_dir():
         rule = "there is no such directory"
         remedy = "give the ckpt directory of a run, for example logdir/demo/ckpt"

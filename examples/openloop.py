@@ -13,6 +13,7 @@ from PIL import Image
 
 from dreamerv3 import config as settings
 from dreamerv3 import logdir, main
+from embodied.core.checkpoint import complete
 from embodied.run import restore
 
 
@@ -44,7 +45,11 @@ if __name__ == "__main__":
     parser.add_argument("--columns", type=int, default=14)
     parser.add_argument("--scale", type=int, default=2)
     args = parser.parse_args()
-    for key, value in report(args.logdir).items():
-        if key.startswith("openloop/"):
-            picture(value, args.columns, args.scale).save(args.output)
-            print(f"{key} -> {args.output}")
+    if not complete(restore.find_agent(args.logdir)):
+        parser.error(f"{args.logdir} holds no checkpoint")
+    videos = {k: v for k, v in report(args.logdir).items() if k.startswith("openloop/")}
+    if not videos:
+        parser.error(f"the task of {args.logdir} has no images")
+    for key, value in videos.items():
+        picture(value, args.columns, args.scale).save(args.output)
+        print(f"{key} -> {args.output}")

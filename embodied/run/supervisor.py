@@ -143,7 +143,7 @@ class Supervisor:
             for worker in workers:
                 self._await_end(worker, begin + worker.role.grace)
                 failed = failed or worker.failure()
-        if failed:
+        if failed and self._signals < 2:
             raise failed
 
     def _await_end(self, worker: Worker, deadline: float) -> None:
@@ -189,7 +189,10 @@ class Worker:
         payload = cloudpickle.dumps((self.role.target, self.role.args))
         args = (payload, self._beat, other, os.getpid())
         process = context.Process(target=_main, args=args, name=self.role.name)
+        # Ctrl-C goes to the whole group, also to a process that only starts.
+        previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         self._process = process
         other.close()
         self._started = time.monotonic()
@@ -244,8 +247,13 @@ class Worker:
             self._process.join()
 
     def failure(self) -> RoleError | None:
-        """What to raise if an essential role was told to stop and did not end well."""
-        if not self.role.essential or not self._told or self._process.exitcode == 0:
+        """What to raise if an essential role was told to stop and did not end well.
+
+        One that died of the request itself had not begun: it has nothing to save.
+        """
+        if not self.role.essential or not self._told:
+            return None
+        if self._process.exitcode in (0, -signal.SIGTERM):
             return None
         return RoleError(self.role.name, 1, self._last_words())
 

@@ -67,6 +67,7 @@ def test_an_unknown_task():
 def test_an_unknown_gymnasium_environment(tmp_path):
     message = refused("--task", "gymnasium_CardPole-v1", "--logdir", tmp_path)
     assert "CardPole" in message
+    assert not list(tmp_path.iterdir())  # Nothing was started, nothing was written.
     assert "CartPole" in message
 
 
@@ -125,10 +126,9 @@ def test_train_eval(tmp_path):
 
 
 def test_eval_only_without_a_run_says_so(tmp_path):
-    result = call(*QUICK, "--script", "eval_only", "--logdir", tmp_path)
-    assert result.returncode == 1
-    assert "no complete checkpoint" in result.stderr
-    assert "Traceback" not in result.stderr
+    message = refused(*QUICK, "--script", "eval_only", "--logdir", tmp_path / "x")
+    assert "holds no checkpoint to evaluate" in message
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -157,6 +157,11 @@ def test_a_parallel_run_goes_on_and_can_be_evaluated(tmp_path):
     result = call(*start, "--run.steps", 500)
     assert result.returncode == 0, result.stderr
     assert "The run ended: agent completed the run." in result.stdout
+    assert "Score:    mean score of the last" in result.stdout
+    steps = len((logdir / "scores.jsonl").read_text())
+    result = call("--logdir", logdir)  # It is complete: nothing more is collected.
+    assert result.returncode == 0, result.stderr
+    assert len((logdir / "scores.jsonl").read_text()) == steps
     result = call("--logdir", logdir, "--script", "eval_only")
     assert result.returncode == 0, result.stderr
     assert re.search(r"Score of 4 episodes: mean \d", result.stdout)

@@ -31,6 +31,7 @@ def parallel_actor(
     for steps in replay.recent().result():  # What an actor before could not tell.
         logger.tran(steps)
     outbox = Outbox(replay.add_batch, logger.tran, recorded=(0, args.envs))
+    outbox.total = replay.total().result()
     actor = Actor(agent, outbox)
     server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))
     server.bind(
@@ -157,7 +158,7 @@ class Actor:
         """
         with self._lock:
             now = time.monotonic()
-            share = self._busy / max(now - self._since, 1e-9)
+            share = min(1.0, self._busy / max(now - self._since, 1e-9))
             self._busy, self._since = 0.0, now
             seconds = self._env_time.result().get("mean", 0.0)
             return {

@@ -24,6 +24,8 @@ def parallel_agent(
     checkpoint. When the actor has all steps of the run, the learner ends, too.
     """
     agent = wire.factory(make_agent)()
+    if role.stopping():
+        return  # There is nothing to save yet.
     barrier = threading.Barrier(2)
     actor = Thread(parallel_actor, agent, barrier, args, abort=barrier.abort)
     learner = Thread(parallel_learner, agent, barrier, args, abort=barrier.abort)

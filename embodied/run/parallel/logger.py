@@ -21,7 +21,6 @@ from embodied.run.parallel.journal import Journal
 from embodied.run.parallel.outbox import STEP
 
 SLACK = 0.25  # Share of time from which on waiting counts.
-SHARES = {"learner_wait": wire.LEARNER_WAIT, "actor_busy": wire.ACTOR_BUSY}
 
 
 def parallel_logger(
@@ -157,9 +156,10 @@ class Scoreboard:
         if method == "add":
             _check(payload)
             self._logger.add(payload)
-            for name, key in SHARES.items():
-                if key in payload:
-                    self._shares[name] = float(payload[key])
+            if payload.get("fps/train"):  # Before the first update it only compiles.
+                self._shares["learner_wait"] = float(payload.get(wire.LEARNER_WAIT, 0))
+            if wire.ACTOR_BUSY in payload and self._shares:
+                self._shares["actor_busy"] = float(payload[wire.ACTOR_BUSY])
         else:
             self._add_steps(payload)
 

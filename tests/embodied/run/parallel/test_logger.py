@@ -342,7 +342,7 @@ def test_the_bottleneck_is_logged_from_the_newest_figures(tmp_path):
     life.board.write()
     assert life.output.values("parallel/bottleneck") == []
     for wait in (0.9, 0.01):
-        life.board.add({logger_module.wire.LEARNER_WAIT: wait})
+        life.board.add({logger_module.wire.LEARNER_WAIT: wait, "fps/train": 9.0})
         life.board.add({logger_module.wire.ACTOR_BUSY: 0.5})
         life.board.write()
     lines = life.output.values("parallel/bottleneck")
