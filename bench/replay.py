@@ -172,14 +172,17 @@ def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -
     def floor_threads() -> None:
         threaded(lambda index: repeat(floors[index], count), args.threads)
 
+    def sample_alone() -> None:
+        repeat(sample, count * args.threads)
+
     def sample_threads() -> None:
         threaded(lambda index: repeat(sample, count), args.threads)
 
-    many = in_turns([floor_threads, sample_threads], 4)
+    many = in_turns([floor_threads, sample_threads, sample_alone], 4)
     total = count * args.threads
     report.rate(f"floor, {args.threads} threads", total / many[0])
     report.rate(f"sample, {args.threads} threads", total / many[1], "sample", 1.2)
-    print(f"{'':<34}{one[1] * total / many[1]:>12.2f}x the rate of one thread")
+    print(f"{'':<34}{many[2] / many[1]:>12.2f}x the rate of one thread")
     report.rate("update 16x64 latents", update_rate(replay))
 
 

@@ -48,6 +48,7 @@ class Chunk:
         self.rewritten = False  # A key that could be compressed was updated.
         self.pending = True  # Windows that start here may still be completed.
         self._fd: int | None = None
+        self._memory: mapping.Memory | None = None
         self.attach(header, buffer, mapped)
 
     def attach(
@@ -89,7 +90,7 @@ class Chunk:
     def place(self) -> int:
         """Reserve the next row."""
         row = self.fill
-        if self._fd is not None and row % AHEAD == 0:
+        if row % AHEAD == 0:
             self._make_pages(row)
         self.fill += 1
         return row
@@ -144,32 +145,46 @@ class Chunk:
         assert self.mapped is not None
         self.mapped.read_ahead(False)
 
+    def use(self, memory: mapping.Memory) -> None:
+        """Prepare the memory that the buffer is in for rows to be written."""
+        self._memory = memory
+        self.order[:] = 0
+        self.priority[:] = np.nan
+
     def _make_pages(self, row: int) -> None:
-        """Write zeros over the next rows through the file.
+        """Write zeros over the next rows through the file, or populate the memory.
 
         The kernel then makes and maps many pages at once, which costs a fraction of
         what a page fault for each of them costs when the rows are written.
         """
-        assert self._fd is not None
         rows = min(AHEAD, self.size - row)
         for column in self.header.columns:
             nbytes = column.field.nbytes
             internal = column.field.name in (ORDER, PRIORITY)
-            if rows * nbytes >= mapping.PAGE and not internal:
-                os.pwrite(self._fd, bytes(rows * nbytes), column.offset + row * nbytes)
+            if rows * nbytes < mapping.PAGE or internal:
+                continue
+            offset = column.offset + row * nbytes
+            if self._fd is not None:
+                os.pwrite(self._fd, bytes(rows * nbytes), offset)
+            elif self._memory is not None:
+                self._memory.populate(offset, rows * nbytes)
 
     def __del__(self) -> None:
         if getattr(self, "_fd", None) is not None:
             self.seal()
 
 
-def create(header: Header, path: Path | None) -> Chunk:
-    """A new chunk, in a file or in memory. Raises OSError if the disk is full."""
+def create(header: Header, pool: mapping.MemoryPool) -> Chunk:
+    """A new chunk in memory."""
+    memory = mapping.Memory(header.nbytes, pool)
+    chunk = Chunk(header, np.asarray(memory))
+    chunk.use(memory)
+    return chunk
+
+
+def create_on_disk(header: Header, path: Path) -> Chunk:
+    """A new chunk in a file. Raises OSError if the disk is full."""
     unset = np.full(header.size, np.nan, np.float32)
-    if path is None:
-        chunk = Chunk(header, mapping.memory(header.nbytes))
-        chunk.priority[:] = unset
-        return chunk
     marks = np.zeros(header.size, np.int64)
     mapped = create_file(header, path, {PRIORITY: unset.data, ORDER: marks.data})
     chunk = Chunk(header, np.asarray(mapped), mapped)

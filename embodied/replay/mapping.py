@@ -1,17 +1,17 @@
-"""Memory-mapped files without a file descriptor each, as numpy byte arrays."""
+"""Mapped files without a file descriptor each, and memory, as numpy byte arrays."""
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import mmap
 import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 PAGE = mmap.PAGESIZE
 MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED, MADV_DONTNEED = 0, 1, 3, 4
+MADV_NOHUGEPAGE, MADV_POPULATE_WRITE = 15, 23  # Of Linux; others refuse them.
 MS_SYNC = 4 if os.uname().sysname == "Linux" else 0x10
 
 # The `mmap` module of Python keeps a descriptor open for each mapping, and a replay of
@@ -34,19 +34,19 @@ _libc.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
 
 
-class Mapping:
-    """A shared, writable mapping of a whole file.
+class _Region:
+    """Mapped bytes.
 
-    It is unmapped when the last array that `np.asarray(mapping)` led to is gone, so
+    They are unmapped when the last array that `np.asarray(mapping)` led to is gone, so
     whoever still reads a deleted file reads valid memory.
     """
 
     _munmap = staticmethod(_libc.munmap)  # Still there at interpreter exit.
 
-    def __init__(self, fd: int, nbytes: int):
+    def __init__(self, fd: int, nbytes: int, flags: int):
         self.nbytes = nbytes
         prot = mmap.PROT_READ | mmap.PROT_WRITE
-        self._address = _libc.mmap(None, nbytes, prot, mmap.MAP_SHARED, fd, 0)
+        self._address = _libc.mmap(None, nbytes, prot, flags, fd, 0)
         if self._address == _FAILED:
             self._address = None
             raise _last_error("mmap")
@@ -60,15 +60,29 @@ class Mapping:
             "data": (self._address, False),
         }
 
+    def advise(self, advice: int, offset: int, nbytes: int) -> None:
+        """Tell the kernel about a part; it may ignore that."""
+        begin = offset // PAGE * PAGE
+        _libc.madvise(self._address + begin, offset + nbytes - begin, advice)
+
+    def __del__(self) -> None:
+        if getattr(self, "_address", None) is not None:
+            self._munmap(self._address, self.nbytes)
+
+
+class Mapping(_Region):
+    """A shared, writable mapping of a whole file."""
+
+    def __init__(self, fd: int, nbytes: int):
+        super().__init__(fd, nbytes, mmap.MAP_SHARED)
+
     def read_ahead(self, on: bool) -> None:
         """Whether touching a page makes the kernel read those after it."""
         _libc.madvise(self._address, self.nbytes, MADV_NORMAL if on else MADV_RANDOM)
 
     def prefetch(self, offset: int, nbytes: int) -> None:
         """Start to read a part from disk if it is not in memory."""
-        begin = offset // PAGE * PAGE
-        address = self._address + begin
-        _libc.madvise(address, offset + nbytes - begin, MADV_WILLNEED)
+        self.advise(MADV_WILLNEED, offset, nbytes)
 
     def release(self) -> None:
         """Drop the pages from this process; the kernel keeps their content."""
@@ -79,9 +93,64 @@ class Mapping:
         if _libc.msync(self._address, self.nbytes, MS_SYNC):
             raise _last_error("msync")
 
+
+class _Pages(_Region):
+    """Anonymous memory, zero at first.
+
+    In small pages: the kernel takes huge ones from memory that, in a virtual machine
+    that gives free memory back, the host has to provide again at a tenth of the speed.
+    """
+
+    def __init__(self, nbytes: int):
+        super().__init__(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _libc.madvise(self._address, nbytes, MADV_NOHUGEPAGE)
+
+
+class Memory:
+    """Bytes of a chunk that has no file; their pages go back to a pool at the end.
+
+    The end is when the last array that `np.asarray(memory)` led to is gone, so nobody
+    reads a chunk whose pages another one writes to. Reused ones hold what was there.
+    """
+
+    def __init__(self, nbytes: int, pool: MemoryPool):
+        self._pool = pool
+        self._pages, self._fresh = pool.take(nbytes)
+        self.__array_interface__ = self._pages.__array_interface__
+
+    def populate(self, offset: int, nbytes: int) -> None:
+        """Make the pages of a part at once, cheaper than a fault for each of them."""
+        if self._fresh:
+            self._pages.advise(MADV_POPULATE_WRITE, offset, nbytes)
+
     def __del__(self) -> None:
-        if getattr(self, "_address", None) is not None:
-            self._munmap(self._address, self.nbytes)
+        if hasattr(self, "_pages"):
+            self._pool.give(self._pages)
+
+
+class MemoryPool:
+    """Keeps the memory of some dropped chunks for new ones, which then need no zeros.
+
+    Without a lock, as memory may come back in the middle of anything.
+    """
+
+    def __init__(self, keep: int = 32):
+        self._free: collections.deque[_Pages] = collections.deque(maxlen=keep)
+
+    def take(self, nbytes: int) -> tuple[_Pages, bool]:
+        """Memory, and whether it is fresh: zero and without pages."""
+        while self._free:
+            try:
+                pages = self._free.pop()
+            except IndexError:  # Another thread was faster.
+                break
+            if pages.nbytes == nbytes:
+                return pages, False
+        return _Pages(nbytes), True
+
+    def give(self, pages: _Pages) -> None:
+        """Take memory back that nobody reads any more."""
+        self._free.append(pages)
 
 
 def open_mapping(path: Path, nbytes: int) -> Mapping:
@@ -99,11 +168,6 @@ def allocate(fd: int, nbytes: int) -> None:
         os.posix_fallocate(fd, 0, nbytes)
     else:
         os.ftruncate(fd, nbytes)
-
-
-def memory(nbytes: int) -> np.ndarray:
-    """Plain zeroed memory, for a replay without a directory."""
-    return np.zeros(nbytes, np.uint8)
 
 
 def _last_error(what: str) -> OSError:

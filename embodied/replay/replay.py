@@ -13,14 +13,13 @@ import numpy as np
 from embodied.core import base
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
 from embodied.replay import history, stepcheck, writeback
-from embodied.replay.buffers import BufferPool
 from embodied.replay.chunk import Chunk
 from embodied.replay.compressor import Compressor
 from embodied.replay.index import Index
 from embodied.replay.layout import Records, Schema
 from embodied.replay.selectors import Selector, Uniform
 from embodied.replay.store import ChunkStore
-from embodied.replay.windows import STEPID_FIELD, Copier
+from embodied.replay.windows import Copier
 from embodied.replay.writer import Placement, undo
 
 VERSION = 1
@@ -40,10 +39,11 @@ class Replay(base.Replay):
     one they live in memory and are part of what `save` returns. `memory` bounds the
     resident bytes of the files and `compress` shrinks completed ones in the background.
 
-    Three locks, never waited for in another order: `_adding` lets one thread add at a
-    time; `_lock` guards the index and is held for no copy or I/O; each chunk has one
-    that keeps `update` apart from readers. Evicted chunks are not reused, so whoever
-    still reads one reads what was there.
+    Four locks, never waited for in another order: `_adding` lets one thread add at a
+    time, and `_sampling` one sample, as more would only get in each other's way;
+    `_lock` guards the index and is held for no copy or I/O; each chunk has one that
+    keeps `update` apart from readers. The memory of an evicted chunk is not reused
+    while anyone still reads it, so they read what was there.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Replay(base.Replay):
         self.online = online
         self._rng = np.random.default_rng(seed)
         self._adding = threading.Lock()
+        self._sampling = threading.Lock()
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._closed = False
@@ -72,7 +73,6 @@ class Replay(base.Replay):
         self._index = Index(length, self.capacity, selector, online)
         self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
         self._waited = 0.0
-        self._pool = BufferPool()
         self._store = ChunkStore(directory, chunksize, int(memory))
         self._copier = Copier(self._store.residency)
         disk = directory is not None
@@ -119,14 +119,14 @@ class Replay(base.Replay):
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         with self._ready:
-            self._wait(timeout)
-            spots = self._index.draw(self._rng, batch, fresh=mode == "train")
-            self._counts["samples"] += batch
-            records = self._records
-        assert records is not None
-        out = self._pool.batch((*records.schema, STEPID_FIELD), (batch, self.length))
-        self._copier.read(out, spots, records)
-        return out
+            self._wait(timeout)  # Once there are items, there always are.
+        with self._sampling:
+            with self._lock:
+                spots = self._index.draw(self._rng, batch, fresh=mode == "train")
+                self._counts["samples"] += batch
+                records = self._records
+            assert records is not None
+            return self._copier.read(spots, records, self.length)
 
     def update(self, data: Batch) -> None:
         """Write values back into stored steps by `stepid`; evicted steps are skipped.

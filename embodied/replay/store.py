@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from embodied.replay import chunk as chunklib
-from embodied.replay import layout
+from embodied.replay import layout, mapping
 from embodied.replay.chunk import Chunk
 from embodied.replay.layout import ChunkError, Schema
 
@@ -41,6 +41,7 @@ class ChunkStore:
         self.directory = Path(directory) if directory is not None else None
         self.skipped: list[str] = []  # Files that were reported and not loaded.
         self.residency = Residency(memory if directory is not None else 0)
+        self._memory = mapping.MemoryPool()
         self._next = 1
         self._rng = np.random.default_rng()  # Nonces differ between runs of one seed.
         self._lockfile = self._acquire() if self.directory else None
@@ -50,8 +51,11 @@ class ChunkStore:
         nonce = int(self._rng.integers(1, 1 << 31))
         number, self._next = self._next, self._next + 1
         header = layout.plan(number, nonce, worker, start, self.size, schema)
+        path = self.path(number)
+        if path is None:
+            return chunklib.create(header, self._memory)
         try:
-            return chunklib.create(header, self.path(number))
+            return chunklib.create_on_disk(header, path)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise

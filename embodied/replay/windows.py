@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from embodied.core.base import IS_FIRST, IS_LAST, STEPID
+from embodied.replay.buffers import BufferPool
 from embodied.replay.chunk import Chunk
 from embodied.replay.layout import Field, Records
 from embodied.replay.store import Residency
@@ -30,31 +30,30 @@ class Copier:
 
     One core cannot use the memory bandwidth of the machine, and numpy copies without
     holding the interpreter lock. On a busy machine, though, the helper is late more
-    often than not, so the copier compares both ways all the time. Callers that copy at
-    the same time are parallel enough and do without.
+    often than not, so the copier compares both ways all the time. For one caller at a
+    time: more of them only fight for the interpreter lock and the cache.
     """
 
     TRY_OTHER = 32  # Every so many batches, measure the way that seems slower.
 
     def __init__(self, residency: Residency):
         self._residency = residency
+        self._buffers = BufferPool()
         parallel = (os.cpu_count() or 1) > 1
         self._pool = ThreadPoolExecutor(1, "copier") if parallel else None
-        # More copies at a time than cores only fight for the interpreter lock.
-        self._slots = threading.Semaphore(os.cpu_count() or 1)
-        self._lock = threading.Lock()
-        self._callers = 0
         self._batches = 0
         self._costs = {True: 0.0, False: 0.0}  # Seconds per byte, with helper or not.
 
     def read(
-        self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
-    ) -> None:
-        """Fill `out`, leaves [B, T, ...], with the windows that start at the spots."""
-        with self._slots:
-            self._read(out, spots, records)
+        self, spots: list[tuple[Chunk, int]], records: Records, length: int
+    ) -> Batch:
+        """The windows that start at the spots, leaves [B, length, ...]."""
+        fields = (*records.schema, STEPID_FIELD)
+        out = self._buffers.batch(fields, (len(spots), length))
+        self._fill(out, spots, records)
+        return out
 
-    def _read(
+    def _fill(
         self, out: Batch, spots: list[tuple[Chunk, int]], records: Records
     ) -> None:
         lead = out[STEPID].shape[:2]
@@ -80,10 +79,8 @@ class Copier:
     def _share(self, blocks: list[np.ndarray], todo: Todo) -> list[Part]:
         """Copy all windows, with the helper if that pays off."""
         nbytes = sum(block.nbytes for block in blocks)
-        with self._lock:
-            self._callers += 1
-            choice = self._callers == 1 and nbytes >= WORTH_SHARING
-            helped = bool(self._pool) and choice and self._prefer_helper()
+        choice = nbytes >= WORTH_SHARING
+        helped = bool(self._pool) and choice and self._prefer_helper()
         begin = time.perf_counter()
         try:
             helper = None
@@ -95,11 +92,13 @@ class Copier:
                 parts += helper.result()
             return parts
         finally:
-            cost = (time.perf_counter() - begin) / max(1, nbytes)
-            with self._lock:
-                self._callers -= 1
-                if choice:
-                    self._costs[helped] += 0.2 * (cost - self._costs[helped])
+            if choice:
+                self._note(helped, (time.perf_counter() - begin) / nbytes)
+
+    def _note(self, helped: bool, cost: float) -> None:
+        """Average the costs. One late thread must not decide the next batches."""
+        known = self._costs[helped] or cost
+        self._costs[helped] = known + 0.2 * (min(cost, 2 * known) - known)
 
     def _prefer_helper(self) -> bool:
         self._batches += 1
