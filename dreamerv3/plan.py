@@ -35,11 +35,13 @@ def closing(config: elements.Config) -> str:
     path = pathlib.Path(config.logdir) / "scores.jsonl"
     rows = path.read_text().splitlines()[-RECENT:] if path.exists() else []
     scores = [json.loads(row)["episode/score"] for row in rows]
-    score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
+    score = "no episode has ended yet"
+    if scores:
+        score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
     flag = f"dreamerv3 --logdir {config.logdir}"
     return (
-        f"Score:    {score if scores else 'no episode has ended yet'}\n"
-        f"Go on:    {flag} --run.steps {2 * config.run.steps}\n"
+        f"Score:    {score}\n"
+        f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
         f"Evaluate: {flag} --script eval_only"
     )
 

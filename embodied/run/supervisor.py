@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
 
@@ -190,6 +191,8 @@ class Worker:
         args = (payload, self._beat, other, os.getpid())
         process = context.Process(target=_main, args=args, name=self.role.name)
         # Ctrl-C goes to the whole group, also to a process that only starts.
+        # (Python's resource tracker, once started, no longer undoes the mask.)
+        resource_tracker.ensure_running()
         previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         process.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
