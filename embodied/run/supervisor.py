@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -110,6 +111,7 @@ class Supervisor:
                 if worker.revive(self.BACKOFF):
                     self._write_status()
             self._wait(min(end, *(worker.deadline() for worker in self._workers)))
+        elements.print("Stopping: saving everything. Again to stop at once.")
         return "asked to stop"
 
     def _write_status(self) -> None:
@@ -157,8 +159,6 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
-        if self._signals == 1:
-            elements.print("Stopping: saving everything. Again to stop at once.")
 
 
 class Worker:
@@ -299,7 +299,7 @@ def _main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     """The life of a role's process."""
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor decides.
-    signal.signal(signal.SIGTERM, _on_terminate)
+    _listen()
     this_role.attach(beat)
     try:
         target, args = cloudpickle.loads(payload)
@@ -321,7 +321,26 @@ def _exit(code: int) -> None:
     os._exit(code)
 
 
+def _listen() -> None:
+    """Let a thread wait for the request to stop.
+
+    A signal handler runs in the main thread, perhaps while that holds the lock that
+    telling the others needs; so it only writes to a pipe.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write)
+    signal.signal(signal.SIGTERM, _on_terminate)
+    args = (read,)
+    threading.Thread(target=_await_request, args=args, name="stop", daemon=True).start()
+
+
 def _on_terminate(number: int, frame: FrameType | None) -> None:
+    """Nothing: that there is a handler makes Python write to the pipe."""
+
+
+def _await_request(pipe: int) -> None:
+    os.read(pipe, 1)
     this_role.request_stop()
 
 
