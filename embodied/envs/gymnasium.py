@@ -15,6 +15,10 @@ from embodied.envs.registry import TaskError
 OBS, ACTION = "obs", "action"  # Keys of spaces that are not dictionaries.
 
 
+class UnsupportedSpaceError(ValueError):
+    """A space that has no counterpart here; the message names its key."""
+
+
 class Gymnasium(base.Env):
     """Adapts an environment id; dictionary spaces keep their keys, joined by slashes.
 
@@ -32,11 +36,17 @@ class Gymnasium(base.Env):
         self._obs_key = OBS
         if _is_image(self._env.observation_space):
             self._obs_key = "image"
+        try:
+            self._obs_space = _spaces(self._env.observation_space, self._obs_key)
+            self._act_space = _spaces(self._env.action_space, ACTION)
+        except UnsupportedSpaceError as error:
+            remedy = "wrap it to give Box, Discrete, MultiDiscrete, MultiBinary or Dict"
+            raise TaskError(f"gymnasium_{name}", str(error), remedy) from None
 
     @property
     def obs_space(self) -> base.Spaces:
         return {
-            **_spaces(self._env.observation_space, self._obs_key),
+            **self._obs_space,
             "reward": elements.Space(np.float32),
             "is_first": elements.Space(bool),
             "is_last": elements.Space(bool),
@@ -45,8 +55,7 @@ class Gymnasium(base.Env):
 
     @property
     def act_space(self) -> base.Spaces:
-        spaces = _spaces(self._env.action_space, ACTION)
-        return {**spaces, "reset": elements.Space(bool)}
+        return {**self._act_space, "reset": elements.Space(bool)}
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         if action["reset"] or self._done:
@@ -93,9 +102,7 @@ def _spaces(space: gymnasium.Space, key: str) -> base.Spaces:
             return {
                 key: elements.Space(space.dtype, space.shape, space.low, space.high)
             }
-    raise NotImplementedError(
-        f"the Gymnasium space {space} of '{key}' is not supported"
-    )
+    raise UnsupportedSpaceError(f"the space {space} of '{key}' is not supported yet")
 
 
 def _flatten(space: gymnasium.Space, value: Any, key: str) -> dict[str, np.ndarray]:
