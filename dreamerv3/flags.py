@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dreamerv3 import config
+from dreamerv3.commands.base import COMMANDS
 from dreamerv3.config import Blocks, Problem
 
 USAGE = """\
 Usage: dreamerv3 [--configs NAME…] [--KEY VALUE…]
+       dreamerv3 COMMAND [--help] …
 
 Trains a DreamerV3 agent. Run the same command again to go on where it stopped.
 
@@ -80,7 +82,10 @@ def layer(
 
 def help_text(blocks: Blocks, scripts: Mapping[str, str]) -> str:
     """Usage, blocks, scripts and all keys with type, default and meaning."""
-    lines = [USAGE, "Blocks (--configs):", _wrap(blocks.presets), ""]
+    lines = [USAGE]
+    if COMMANDS:
+        lines += ["Commands:", *_table(COMMANDS), ""]
+    lines += ["Blocks (--configs):", _wrap(blocks.presets), ""]
     lines += ["Scripts (--script):", *_table(scripts), ""]
     lines += ["Keys, with type, default and meaning:"]
     group = ""

@@ -1,8 +1,7 @@
-"""The command: parse, check, dispatch; and the factories that take the config."""
+"""Training: parse, check, dispatch; and the factories that take the config."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial as bind
@@ -21,10 +20,7 @@ from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from embodied.core import base, wrappers
-from embodied.core.checkpoint import CheckpointError
-from embodied.envs.registry import TaskError
 from embodied.run import parallel
-from embodied.run.supervisor import RoleError
 
 SCRIPTS = {
     "parallel": "Train with one process a role, supervised.",
@@ -39,28 +35,6 @@ SCRIPTS = {
 
 TRAINING = ("parallel", "train", "train_eval")  # Scripts that go on in a log directory.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
-
-
-def cli() -> None:
-    """The console command: a user's mistake is a message and a non-zero exit."""
-    try:
-        main(sys.argv[1:])
-    except ConfigError as error:
-        print(flags.problems_text(error.problems), file=sys.stderr)
-        sys.exit(2)
-    except TaskError as error:
-        problem = Problem("task", error.task, error.rule, error.remedy)
-        print(flags.problems_text([problem]), file=sys.stderr)
-        sys.exit(2)
-    except CheckpointError as error:
-        print(f"dreamerv3: {error}", file=sys.stderr)
-        sys.exit(1)
-    except RoleError as error:
-        print(f"dreamerv3: the run failed, {error}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:  # The reader went away, as in `dreamerv3 --help | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

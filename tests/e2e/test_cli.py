@@ -83,7 +83,7 @@ def test_a_log_directory_that_cannot_be_written():
 
 
 def test_a_missing_extra(tmp_path):
-    code = "import sys; sys.modules['gymnasium'] = None; import dreamerv3.main as m; "
+    code = "import sys; sys.modules['gymnasium'] = None; import dreamerv3.cli as m; "
     command = [sys.executable, "-c", code + "m.cli()"]
     message = refused("--task", "gymnasium_CartPole-v1", command=command)
     assert "pip install 'dreamerv3[gymnasium]'" in message

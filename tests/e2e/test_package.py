@@ -36,7 +36,7 @@ def test_the_command_and_the_extras(wheel):
     for extra in (*extras, "dev"):
         assert f"Provides-Extra: {extra}" in text
     (points,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert "dreamerv3 = dreamerv3.main:cli" in wheel.read(points).decode()
+    assert "dreamerv3 = dreamerv3.cli:cli" in wheel.read(points).decode()
 
 
 def test_the_lock_names_no_host():

@@ -1,0 +1,57 @@
+"""The console command: train, or one of the commands; mistakes become messages."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from dreamerv3 import config, flags
+from dreamerv3.commands.base import COMMANDS, CommandError
+from dreamerv3.config import ConfigError, Problem
+from embodied.core.checkpoint import CheckpointError
+from embodied.envs.registry import TaskError
+from embodied.run.supervisor import RoleError
+
+
+def cli() -> None:
+    """Run what was typed: a user's mistake is a message and a non-zero exit."""
+    try:
+        dispatch(sys.argv[1:])
+    except ConfigError as error:
+        print(flags.problems_text(error.problems), file=sys.stderr)
+        sys.exit(2)
+    except TaskError as error:
+        problem = Problem("task", error.task, error.rule, error.remedy)
+        print(flags.problems_text([problem]), file=sys.stderr)
+        sys.exit(2)
+    except CommandError as error:
+        print(f"dreamerv3 {sys.argv[1]}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except CheckpointError as error:
+        print(f"dreamerv3: {error}", file=sys.stderr)
+        sys.exit(1)
+    except RoleError as error:
+        print(f"dreamerv3: the run failed, {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # The reader went away, as in `dreamerv3 --help | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def dispatch(argv: Sequence[str]) -> None:
+    """A command if the first word names one, else a training script."""
+    word = argv[0] if argv else "--"
+    if word in COMMANDS:
+        name = word.replace("-", "_")
+        module = importlib.import_module(f"dreamerv3.commands.{name}")
+        module.main(argv[1:])
+        return
+    near = [] if word.startswith("-") else config.nearest(word, COMMANDS)
+    if near:
+        remedy = f"did you mean dreamerv3 {' or '.join(near)}?"
+        raise ConfigError([Problem(word, "", "there is no such command", remedy)])
+    from dreamerv3 import main  # Imports what only training needs.
+
+    main.main(argv)

@@ -1,0 +1,1 @@
+"""The words after `dreamerv3`: one module a command, each with a `main(argv)`."""

@@ -1,0 +1,11 @@
+"""What commands there are, and how one says that it cannot do what was asked."""
+
+from __future__ import annotations
+
+# A command's module is dreamerv3.commands.NAME, with _ for -. It is imported only when
+# the command runs, so that a machine needs only that command's packages.
+COMMANDS: dict[str, str] = {}
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked, for a reason that the message explains."""
