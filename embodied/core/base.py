@@ -46,6 +46,31 @@ STEPID = "stepid"
 LOG_PREFIX = "log/"
 
 
+def special_spaces() -> Spaces:
+    """The spaces every observation holds besides the environment's own."""
+    return {
+        REWARD: Space(np.float32),
+        IS_FIRST: Space(bool),
+        IS_LAST: Space(bool),
+        IS_TERMINAL: Space(bool),
+    }
+
+
+def special_values(
+    reward: float = 0.0,
+    is_first: bool = False,
+    is_last: bool = False,
+    is_terminal: bool = False,
+) -> dict[str, Any]:
+    """The values of `special_spaces`."""
+    return {
+        REWARD: np.float32(reward),
+        IS_FIRST: np.bool_(is_first),
+        IS_LAST: np.bool_(is_last),
+        IS_TERMINAL: np.bool_(is_terminal),
+    }
+
+
 class Env(abc.ABC):
     """One environment.
 

@@ -11,7 +11,6 @@ import numpy as np
 from dm_env import specs
 
 from embodied.core import base, wrappers
-from embodied.envs import signals
 
 IMAGE, OBS, ACTION = (
     "image",
@@ -32,20 +31,24 @@ class DMEnv(base.Env):
     bounds are observed as floats.
     """
 
-    def __init__(self, env: dm_env.Environment):
+    def __init__(self, env: dm_env.Environment, repeat: int = 1):
         self._env = env
+        self._repeat = repeat  # Times each action is applied.
         self._done = True
+        self._closed = False
         spec = env.observation_spec()
         single = not isinstance(spec, Mapping)
         self._obs_key = IMAGE if single and wrappers.is_image(spec) else OBS
         self._act_spec = _flatten(env.action_spec(), ACTION)
-        obs_spec = _flatten(spec, self._obs_key)
-        self._obs_space = {key: _space(s, key) for key, s in obs_spec.items()}
+        obs_spec = _flatten(spec, self._obs_key).items()
+        # An empty array, as of a sensor that a robot does not have, shows nothing.
+        full = {k: s for k, s in obs_spec if 0 not in getattr(s, "shape", ())}
+        self._obs_space = {key: _space(s, key) for key, s in full.items()}
         self._act_space = {key: _space(s, key) for key, s in self._act_spec.items()}
 
     @property
     def obs_space(self) -> base.Spaces:
-        return {**self._obs_space, **signals.spaces()}
+        return {**self._obs_space, **base.special_spaces()}
 
     @property
     def act_space(self) -> base.Spaces:
@@ -53,25 +56,34 @@ class DMEnv(base.Env):
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         if action[base.RESET] or self._done:
-            return self._obs(self._env.reset())
+            return self._obs(self._env.reset(), 0.0)
         values = {key: _value(s, action[key]) for key, s in self._act_spec.items()}
-        return self._obs(self._env.step(_nest(self._env.action_spec(), values, ACTION)))
+        nested = _nest(self._env.action_spec(), values, ACTION)
+        reward = 0.0
+        for _ in range(self._repeat):
+            time_step = self._env.step(nested)
+            reward += float(time_step.reward or 0.0)
+            if time_step.last():
+                break
+        return self._obs(time_step, reward)
 
     def close(self) -> None:
-        self._env.close()
+        if not self._closed:
+            self._env.close()
+        self._closed = True
 
-    def _obs(self, time_step: dm_env.TimeStep) -> dict[str, Any]:
+    def _obs(self, time_step: dm_env.TimeStep, reward: float) -> dict[str, Any]:
         self._done = time_step.last()
         values = _flatten(time_step.observation, self._obs_key)
         spaces = self._obs_space.items()
         terminal = self._done and time_step.discount == 0
         return {
             **{key: np.asarray(values[key], space.dtype) for key, space in spaces},
-            **signals.values(
-                0.0 if time_step.first() else float(time_step.reward or 0.0),
-                first=time_step.first(),
-                last=self._done,
-                terminal=terminal,
+            **base.special_values(
+                reward,
+                is_first=time_step.first(),
+                is_last=self._done,
+                is_terminal=terminal,
             ),
         }
 

@@ -36,8 +36,43 @@ class Suite(NamedTuple):
 
 
 SUITES = {
+    "atari": Suite(
+        "embodied.envs.atari",
+        "Atari",
+        "Atari games with sticky actions.",
+        extra="atari",
+        needs=("ale_py",),
+    ),
+    "atari100k": Suite(
+        "embodied.envs.atari",
+        "atari100k",
+        "Atari games with little experience.",
+        extra="atari",
+        needs=("ale_py",),
+    ),
     "bounce": Suite(
         "embodied.envs.bounce", "Bounce", "Keep a paddle under a ball (images)."
+    ),
+    "bsuite": Suite(
+        "embodied.envs.bsuite",
+        "BSuite",
+        "Small experiments that test one ability each.",
+        extra="bsuite",
+        needs=("bsuite",),
+    ),
+    "crafter": Suite(
+        "embodied.envs.crafter",
+        "Crafter",
+        "Survive and build in an open world (images).",
+        extra="crafter",
+        needs=("crafter",),
+    ),
+    "dmc": Suite(
+        "embodied.envs.dmc",
+        "make",
+        "DeepMind Control Suite: robots, from vectors or images.",
+        extra="dmc",
+        needs=("dm_control",),
     ),
     "dummy": Suite(
         "embodied.envs.dummy", "Dummy", "All kinds of spaces, nothing to learn."
@@ -48,6 +83,34 @@ SUITES = {
         "Any environment registered with Gymnasium.",
         extra="gymnasium",
         needs=("gymnasium",),
+    ),
+    "loconav": Suite(
+        "embodied.envs.loconav",
+        "LocoNav",
+        "Walkers that find their way, seen through their eyes.",
+        extra="dmc",
+        needs=("dm_control",),
+    ),
+    "memmaze": Suite(
+        "embodied.envs.memmaze",
+        "MemMaze",
+        "Mazes that need a long memory (images).",
+        extra="memmaze",
+        needs=("memory_maze",),
+    ),
+    "minigrid": Suite(
+        "embodied.envs.minigrid",
+        "MiniGrid",
+        "Grid worlds of MiniGrid and BabyAI.",
+        extra="minigrid",
+        needs=("minigrid",),
+    ),
+    "popgym": Suite(
+        "embodied.envs.popgym",
+        "make",
+        "Partially observed puzzles and control.",
+        extra="popgym",
+        needs=("popgym",),
     ),
 }
 
