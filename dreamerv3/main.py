@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial as bind
@@ -11,7 +12,6 @@ import elements
 import numpy as np
 
 import embodied
-import embodied.envs
 import embodied.metrics
 import embodied.replay
 import embodied.run
@@ -20,6 +20,7 @@ from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from embodied.core import base, wrappers
+from embodied.envs import custom, registry
 from embodied.run import parallel
 
 SCRIPTS = {
@@ -48,17 +49,33 @@ def main(argv: Sequence[str] | None = None) -> None:
     if typed.list_scripts:
         print(flags.scripts_text(SCRIPTS))
         return
+    start(blocks, typed, problems)
+
+
+def start(
+    blocks: settings.Blocks,
+    typed: flags.Flags,
+    problems: list[Problem],
+    factory: Callable[..., Any] | None = None,
+) -> pathlib.Path:
+    """Check the settings and run the script; returns the log directory.
+
+    `factory` makes environments of a task that only the running program knows.
+    """
     values, saved = resolve(blocks, typed, problems)
     config = settings.to_config(values)
-    spaces = ask_spaces(config)  # Raises before anything is written.
+    env = make_env(config, 0, factory=factory)  # Raises before anything is written.
+    env.close()
+    spaces = env.obs_space, env.act_space
     for key, (old, new) in logdir.differences(saved, values).items():
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
-    elements.print(plan.describe(config, *spaces), flush=True)
-    dispatch(config, *spaces)
+    elements.print(plan.describe(config, *spaces, env.notes), flush=True)
+    dispatch(config, *spaces, factory)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
+    return pathlib.Path(config.logdir)
 
 
 def resolve(
@@ -85,14 +102,17 @@ def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
 
 
 def dispatch(
-    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
+    config: elements.Config,
+    obs_space: base.Spaces,
+    act_space: base.Spaces,
+    factory: Callable[..., Any] | None = None,
 ) -> None:
     """Run the script."""
     agent = bind(make_agent, config, obs_space, act_space)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
-    env_train = bind(make_env, config)
-    env_eval = bind(make_env, config, mode="eval")
+    env_train = bind(make_env, config, factory=factory)
+    env_eval = bind(make_env, config, mode="eval", factory=factory)
     stream, logger = bind(make_stream, config), bind(make_logger, config)
     args = make_args(config)
     match config.script:
@@ -170,13 +190,29 @@ def make_replay(
 
 
 def make_env(
-    config: elements.Config, index: int = 0, mode: str = "train", **overrides: Any
+    config: elements.Config,
+    index: int = 0,
+    mode: str = "train",
+    factory: Callable[..., Any] | None = None,
+    **overrides: Any,
 ) -> base.Env:
     """Environment `index` of the task, seeded and wrapped for the agent."""
-    suite = config.task.partition("_")[0]
-    options = {**config.env.get(suite, {}), **overrides}
+    return wrap_env(make_bare_env(config, index, mode, factory, **overrides))
+
+
+def make_bare_env(
+    config: elements.Config,
+    index: int = 0,
+    mode: str = "train",
+    factory: Callable[..., Any] | None = None,
+    **overrides: Any,
+) -> base.Env:
+    """Environment `index` of the task, seeded, as its suite gives it."""
+    if factory:
+        custom.hold(config.task, factory)  # In whatever process this is.
+    options = {**config.env.get(registry.suite_of(config.task), {}), **overrides}
     seed = env_seed(config.seed, index, mode)
-    return wrap_env(embodied.envs.make(config.task, seed=seed, **options))
+    return registry.make(config.task, seed, index, **options)
 
 
 def env_seed(seed: int, index: int, mode: str) -> int:

@@ -12,11 +12,11 @@ from bsuite import sweep
 from bsuite.logging import csv_logging
 
 from embodied.core import base
-from embodied.envs.dmenv import DMEnv
+from embodied.envs.dm_env import DmEnv
 from embodied.envs.registry import TaskError
 
 
-class BSuite(DMEnv):
+class BSuite(DmEnv):
     """Task `experiment/setting`, for example `catch/0`.
 
     What an experiment measures, such as the total regret, is logged as `log/NAME`.

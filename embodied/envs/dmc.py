@@ -11,7 +11,7 @@ import numpy as np
 
 from embodied.core import base
 from embodied.envs import headless
-from embodied.envs.dmenv import DMEnv
+from embodied.envs.dm_env import DmEnv
 from embodied.envs.registry import TaskError
 
 CAMERAS = {"quadruped": 2}  # Others are seen by their first camera.
@@ -56,7 +56,7 @@ def make(
     return ControlEnv(inner, size, repeat, proprio, image, camera)
 
 
-class ControlEnv(DMEnv):
+class ControlEnv(DmEnv):
     """An environment of `dm_control` with the image of one of its cameras."""
 
     def __init__(
@@ -68,22 +68,23 @@ class ControlEnv(DMEnv):
         image: bool = True,
         camera: int = 0,
     ):
-        super().__init__(env, repeat)
+        super().__init__(env, repeat=repeat)
         self._size = tuple(size)
         self._image = image
         self._camera = camera
-        if not proprio:
-            self._obs_space = {}
+        self._proprio = proprio
 
     @property
     def obs_space(self) -> base.Spaces:
-        spaces = super().obs_space
+        spaces = super().obs_space if self._proprio else base.special_spaces()
         if self._image:
             spaces["image"] = elements.Space(np.uint8, (*self._size, 3))
         return spaces
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         obs = super().step(action)
+        if not self._proprio:
+            obs = {key: obs[key] for key in base.special_spaces()}
         if self._image:
             obs["image"] = self._draw(self._size)
         return obs

@@ -11,7 +11,7 @@ import numpy as np
 
 from embodied.core import base
 from embodied.envs import headless
-from embodied.envs.dmenv import DMEnv
+from embodied.envs.dm_env import DmEnv
 
 # Walls are *, the places where the walker starts P and where goals appear G.
 MAZES = {
@@ -62,7 +62,7 @@ EYES = "egocentric_camera"
 TIME_LIMIT, CONTROL_STEP, PHYSICS_STEP = 60.0, 0.05, 0.005
 
 
-class LocoNav(DMEnv):
+class LocoNav(DmEnv):
     """A walker observes its body and, as `image`, what it sees.
 
     Tasks `ant_maze_s`, `_m` and `_l` reward an ant with 1 each time it reaches the
@@ -76,8 +76,8 @@ class LocoNav(DMEnv):
     def __init__(self, name: str, seed: int = 0, repeat: int = 1):
         assert name in self.TASKS, name
         headless.require(f"loconav_{name}")
-        super().__init__(_load(name, np.random.RandomState(seed)), repeat)
-        self._eyes = [key for key in self._obs_space if key.endswith(EYES)]
+        super().__init__(_load(name, np.random.RandomState(seed)), repeat=repeat)
+        self._eyes = [key for key in super().obs_space if key.endswith(EYES)]
 
     @property
     def obs_space(self) -> base.Spaces:

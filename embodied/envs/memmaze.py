@@ -8,11 +8,11 @@ import sys
 from typing import Any
 
 from embodied.envs import headless
-from embodied.envs.dmenv import DMEnv
+from embodied.envs.dm_env import DmEnv
 from embodied.envs.registry import TaskError
 
 
-class MemMaze(DMEnv):
+class MemMaze(DmEnv):
     """Task is the size of the maze; one action moves for a quarter of a second.
 
     The image has a border in the colour of the object to find. Episodes last 1,000 to

@@ -1,7 +1,8 @@
 """Which suites there are and how a task name becomes an environment.
 
-A task is `suite_name`, for example `bounce_32`. A suite's module is imported only when
-one of its tasks is made, so that an environment needs only its own packages.
+A task is `suite_name`, for example `bounce_32`, or names a class or factory of your own
+as `path/to/file.py:Name` or `package.module:Name`. A suite's module is imported only
+when one of its tasks is made, so that an environment needs only its own packages.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class Suite(NamedTuple):
     extra: str = ""  # Of this package, which installs what the suite needs.
     needs: tuple[str, ...] = ()  # Modules that must be importable.
 
+
+CUSTOM = "custom"  # The suite of tasks that name a class or factory.
+ALIASES = {"gym": "gymnasium"}
 
 SUITES = {
     "atari": Suite(
@@ -79,7 +83,7 @@ SUITES = {
     ),
     "gymnasium": Suite(
         "embodied.envs.gymnasium",
-        "Gymnasium",
+        "make",
         "Any environment registered with Gymnasium.",
         extra="gymnasium",
         needs=("gymnasium",),
@@ -112,6 +116,14 @@ SUITES = {
         extra="popgym",
         needs=("popgym",),
     ),
+    "pinpad": Suite(
+        "embodied.envs.pinpad", "PinPad", "Step on pads in an order to be found out."
+    ),
+    CUSTOM: Suite(
+        "embodied.envs.custom",
+        "make",
+        "Your own: path/to/file.py:Name or package.module:Name.",
+    ),
 }
 
 
@@ -120,9 +132,14 @@ def suites() -> dict[str, Suite]:
     return dict(SUITES)
 
 
-def make(task: str, seed: int = 0, **options: Any) -> base.Env:
-    """The environment of a task, unwrapped. Raises `TaskError` if there is none."""
+def make(task: str, seed: int = 0, index: int = 0, **options: Any) -> base.Env:
+    """The environment of a task, unwrapped. Raises `TaskError` if there is none.
+
+    `index` is its number in the run, for environments of your own that ask for it.
+    """
     name, constructor = resolve(task)
+    if suite_of(task) == CUSTOM:
+        options["index"] = index
     return constructor(name, seed=seed, **options)
 
 
@@ -133,32 +150,70 @@ def resolve(task: str) -> tuple[str, Callable[..., base.Env]]:
     constructor = getattr(module, suite.constructor)
     known = getattr(constructor, "TASKS", None)
     if known and name not in known:
-        prefix = task.partition("_")[0]
+        prefix = suite_of(task)
         raise TaskError(
             task,
             f"the suite '{prefix}' has no task '{name}'",
             "choose " + " or ".join(f"{prefix}_{name}" for name in known),
         )
+    if suite is SUITES[CUSTOM]:
+        module.load(task)  # Raises if the file or the name is not there.
     return name, constructor
 
 
 def find(task: str) -> tuple[Suite, str]:
     """The suite of a task, whose packages are installed, and the name within it."""
-    prefix, _, name = task.partition("_")
+    prefix = suite_of(task)
+    name = task if prefix == CUSTOM else task.partition("_")[2]
     if prefix not in SUITES:
-        near = difflib.get_close_matches(prefix, SUITES, 1)
+        near = difflib.get_close_matches(prefix, (*SUITES, *ALIASES), 1)
         remedy = f"did you mean {near[0]}_{name}? " if near else ""
+        known = ", ".join(suite for suite in SUITES if suite != CUSTOM)
         raise TaskError(
             task,
             f"there is no suite '{prefix}'",
-            f"{remedy}suites: {', '.join(SUITES)}",
+            f"{remedy}suites: {known}; or your own as path/to/file.py:Name",
         )
     suite = SUITES[prefix]
-    missing = [need for need in suite.needs if not importlib.util.find_spec(need)]
+    missing = missing_packages(suite)
     if missing:
         raise TaskError(
             task,
             f"the suite '{prefix}' needs {', '.join(missing)}, not installed here",
-            f"pip install 'dreamerv3[{suite.extra}]'",
+            install_line(suite),
         )
     return suite, name
+
+
+def suite_of(task: str) -> str:
+    """The name of a task's suite, which need not exist.
+
+    An id of Gymnasium may have a module before it, too: `gymnasium_module:Id-v1`.
+    """
+    prefix = task.partition("_")[0]
+    prefix = ALIASES.get(prefix, prefix)
+    source, colon, name = task.rpartition(":")
+    if not colon:
+        return prefix
+    is_name = all(part.isidentifier() for part in name.split("."))
+    is_module = is_name and _exists(source.partition(".")[0])
+    if source.endswith(".py") or prefix not in SUITES or is_module:
+        return CUSTOM
+    return prefix
+
+
+def missing_packages(suite: Suite) -> list[str]:
+    """Modules that the suite needs and that are not installed."""
+    return [need for need in suite.needs if not _exists(need)]
+
+
+def install_line(suite: Suite) -> str:
+    """The command that installs what a suite needs."""
+    return f"pip install 'dreamerv3[{suite.extra}]'"
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # Not a name, or hidden by a test.
+        return False

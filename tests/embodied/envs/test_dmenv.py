@@ -7,7 +7,8 @@ dm_env = pytest.importorskip("dm_env")
 
 from dm_env import specs  # noqa: E402
 
-from embodied.envs.dmenv import DMEnv, UnsupportedSpecError  # noqa: E402
+from embodied.envs.codecs import UnsupportedSpaceError  # noqa: E402
+from embodied.envs.dm_env import DmEnv  # noqa: E402
 from embodied.testing import check_env  # noqa: E402
 
 
@@ -42,7 +43,7 @@ class Count(dm_env.Environment):
         return spec.generate_value()
 
 
-PIXELS = specs.Array((8, 8, 3), np.uint8)
+PIXELS = specs.Array((16, 16, 3), np.uint8)
 MOVE = specs.BoundedArray((2,), np.float64, -2, 3)
 
 
@@ -53,15 +54,15 @@ def ends(env):
 
 def test_a_single_image_and_a_discrete_action():
     env = Count(PIXELS, specs.DiscreteArray(4))
-    adapted = DMEnv(env)
-    assert adapted.obs_space["image"].shape == (8, 8, 3)
+    adapted = DmEnv(env)
+    assert adapted.obs_space["image"].shape == (16, 16, 3)
     assert adapted.act_space["action"].high == 4
-    assert check_env(lambda: DMEnv(env)) > 5
+    assert check_env(lambda: DmEnv(env)) > 5
 
 
 @pytest.mark.parametrize(("discount", "terminal"), [(0.0, True), (1.0, False)])
 def test_a_last_step_is_terminal_if_its_discount_is_zero(discount, terminal):
-    obs = ends(DMEnv(Count(PIXELS, specs.DiscreteArray(4), discount)))
+    obs = ends(DmEnv(Count(PIXELS, specs.DiscreteArray(4), discount)))
     assert [bool(o["is_first"]) for o in obs] == [True, *5 * [False], True]
     assert [bool(o["is_last"]) for o in obs] == [*5 * [False], True, False]
     assert bool(obs[5]["is_terminal"]) is terminal
@@ -72,17 +73,30 @@ def test_nested_dictionaries_keep_their_structure():
     pose = {"arm": specs.Array((3,), np.float64), "count": specs.Array((), np.int64)}
     action = {"legs": MOVE, "grip": {"left": specs.BoundedArray((), np.int64, 1, 2)}}
     env = Count({"pose": pose, "on": specs.Array((), bool)}, action)
-    adapted = DMEnv(env)
+    adapted = DmEnv(env)
     assert set(adapted.obs_space) > {"pose/arm", "pose/count", "on"}
     assert adapted.obs_space["pose/count"].dtype == np.float32
     left = adapted.act_space["grip/left"]
-    assert (left.low, left.high) == (1, 3)
-    assert check_env(lambda: DMEnv(env)) > 5
+    assert (left.low, left.high) == (0, 2)
+    assert check_env(lambda: DmEnv(env)) > 5
     assert set(env.actions[0]) == {"legs", "grip"}
     assert env.actions[0]["legs"].dtype == np.float64
     assert set(env.actions[0]["grip"]) == {"left"}
 
 
 def test_text_is_refused_by_name():
-    with pytest.raises(UnsupportedSpecError, match="'mission' is text"):
-        DMEnv(Count({"mission": specs.StringArray(())}, MOVE))
+    with pytest.raises(UnsupportedSpaceError, match="mission"):
+        DmEnv(Count({"mission": specs.StringArray(())}, MOVE))
+
+
+def test_actions_are_repeated_to_the_end_of_the_episode():
+    env = DmEnv(Count(PIXELS, specs.DiscreteArray(4)), repeat=3)
+    env.step({"action": 0, "reset": True})
+    steps = [env.step({"action": 1, "reset": False}) for _ in range(2)]
+    assert [float(obs["reward"]) for obs in steps] == [4.5, 3.0]
+    assert [bool(obs["is_last"]) for obs in steps] == [False, True]
+
+
+def test_empty_arrays_are_left_out():
+    observation = {"pose": specs.Array((2,), float), "none": specs.Array((0,), float)}
+    assert "none" not in DmEnv(Count(observation, MOVE)).obs_space
