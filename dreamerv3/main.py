@@ -19,7 +19,7 @@ import embodied.streams
 from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, plan, rules
 from dreamerv3.config import ConfigError, Problem
-from embodied.core import base, wrappers
+from embodied.core import base, batchenv, wrappers
 from embodied.envs import custom, registry
 from embodied.run import parallel
 
@@ -111,8 +111,8 @@ def dispatch(
     agent = bind(make_agent, config, obs_space, act_space)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
-    env_train = bind(make_env, config, factory=factory)
-    env_eval = bind(make_env, config, mode="eval", factory=factory)
+    env_train = EnvFactory(config, "train", factory)
+    env_eval = EnvFactory(config, "eval", factory)
     stream, logger = bind(make_stream, config), bind(make_logger, config)
     args = make_args(config)
     match config.script:
@@ -213,6 +213,28 @@ def make_bare_env(
     options = {**config.env.get(registry.suite_of(config.task), {}), **overrides}
     seed = env_seed(config.seed, index, mode)
     return registry.make(config.task, seed, index, **options)
+
+
+class EnvFactory:
+    """Makes environment `index`, or several that share one simulator."""
+
+    def __init__(
+        self,
+        config: elements.Config,
+        mode: str = "train",
+        factory: Callable[..., Any] | None = None,
+    ):
+        self._config, self._mode, self._factory = config, mode, factory
+
+    def __call__(self, index: int) -> base.Env:
+        return make_env(self._config, index, self._mode, self._factory)
+
+    def together(self, indices: Sequence[int]) -> batchenv.BatchEnv | None:
+        """These environments as one, if the suite of the task can do that."""
+        task = self._config.task
+        seeds = [env_seed(self._config.seed, index, self._mode) for index in indices]
+        options = self._config.env.get(registry.suite_of(task), {})
+        return registry.make_together(task, seeds, **options)
 
 
 def env_seed(seed: int, index: int, mode: str) -> int:

@@ -111,6 +111,24 @@ RULES = [
         "must be height and width",
         "for example 64 64, or 0 0 to leave images as they are",
     ),
+    Rule(r"env\..*\.actions", *_one_of("all", "needed"), "all is the usual one"),
+    Rule(
+        r"env\.atari.*\.lives",
+        *_one_of("unused", "discount", "reset"),
+        "unused is the protocol of the paper",
+    ),
+    Rule(
+        r"env\.atari.*\.interpolation",
+        *_one_of("area", "bilinear"),
+        "area is the usual one",
+    ),
+    Rule(r"env\.procgen\.mode", *_one_of("easy", "hard"), "hard is the usual one"),
+    Rule(
+        r"env\.dmlab\.renderer",
+        *_one_of("software", "hardware"),
+        "software works everywhere",
+    ),
+    Rule(r"env\..*\.(noops|threads|levels|start)", *_at_least(0), "0 is allowed"),
     Rule(r"env\..*\.repeat", *_at_least(1), "1 applies each action once"),
     Rule(r"env\..*\.time_limit", *_at_least(0), "0 leaves it to the environment"),
     Rule(

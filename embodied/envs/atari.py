@@ -43,7 +43,7 @@ class Atari(base.Env):
         lives: Literal["unused", "discount", "reset"] = "unused",
         noops: int = 30,
         length: int = 108_000,
-        resize: Literal["area", "bilinear"] = "area",
+        interpolation: Literal["area", "bilinear"] = "area",
         suite: str = "atari",
     ):
         self._ale = _load(name, suite, seed, STICKY if sticky else 0.0, length)
@@ -59,7 +59,7 @@ class Atari(base.Env):
         self._grab = self._ale.getScreenGrayscale if gray else self._ale.getScreenRGB
         self._frames = np.zeros((2, *screen, channels), np.uint8)
         self._shape = (*size, channels)
-        self._resize = _resizer(screen, size, resize)
+        self._resize = _resizer(screen, size, interpolation)
         self._lives = 0
         self._done = True
         self._goes_on = False  # The game after the episode, when a life was lost.
