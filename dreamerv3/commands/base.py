@@ -4,7 +4,10 @@ from __future__ import annotations
 
 # A command's module is dreamerv3.commands.NAME, with _ for -. It is imported only when
 # the command runs, so that a machine needs only that command's packages.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "check-env": "Try out an environment and say what is wrong with it.",
+    "envs": "List the suites, what is installed, and how to install the rest.",
+}
 
 
 class CommandError(Exception):
