@@ -11,7 +11,7 @@ import cloudpickle
 import numpy as np
 import psutil
 
-from embodied.core import base
+from embodied.core import base, wrappers
 from embodied.core.driver import ProcessEnv
 from embodied.envs.faults import user_traceback
 from embodied.envs.registry import TaskError
@@ -68,7 +68,9 @@ def examine(make_bare: Make, make_env: Make, steps: int = 1000) -> Iterator[Find
     finally:
         env.close()
     yield from findings
-    if any(finding.name == "steps" for finding in findings):
+    if any(finding.ok is False for finding in findings):
+        text = "seed, process, speed and memory are looked at once this is mended"
+        yield Finding("not checked", None, text)
         return
     yield _attempt(same_seed, make_env, min(steps, 300))
     yield _attempt(own_process, make_env)
@@ -123,6 +125,11 @@ def _walk(env: base.Env, steps: int) -> Iterator[Finding]:
     for index in range(steps):
         try:
             obs = walk.step()
+        except wrappers.SpaceError as error:  # A strict adapter looks by itself.
+            is_range = isinstance(error, wrappers.RangeError)
+            rule = env_rules.RANGES if is_range else env_rules.VALUES
+            broken.setdefault(rule, []).append(env_rules.Breach(rule, str(error)))
+            continue
         except Exception as error:
             text = f"step {index} raised:\n{user_traceback(error)}"
             yield Finding("steps", False, text, "mend what the traceback names")
@@ -191,8 +198,8 @@ def _attempt(check: Callable[..., Finding], *args: Any) -> Finding:
 def _verdict(rule: str, broken: list[env_rules.Breach], text: str) -> Finding:
     if not broken:
         return Finding(rule, True, text)
-    texts = list(dict.fromkeys(breach.text for breach in broken))
-    shown = "\n".join(texts[:3])
+    kinds = {breach.text.partition(":")[0]: breach.text for breach in reversed(broken)}
+    shown = "\n".join(list(reversed(kinds.values()))[:3])
     if len(broken) > 1:
         shown += f"\n({len(broken)} times in all)"
     return Finding(rule, False, shown, REMEDIES[rule])
