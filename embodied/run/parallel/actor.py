@@ -43,6 +43,7 @@ def parallel_actor(
         timeout=args.actor_timeout,
         spaces={**agent.obs_space, **wire.ROUTING},
     )
+    server.bind("enroll", wire.Forward(replay.enroll))
     due_log = Seconds(args.log_every)
     with contextlib.ExitStack() as stack:
         for each in (logger, replay):
