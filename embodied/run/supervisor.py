@@ -25,6 +25,9 @@ import elements
 from embodied.run import role as this_role
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# How a role is told to stop. Not by SIGTERM: schedulers send that to all processes of a
+# job at once, and it is for the supervisor to end them in order.
+STOP = signal.SIGUSR1
 PR_SET_PDEATHSIG = 1
 LAST_WORDS = 1 << 15  # Characters of a traceback, so that a pipe can hold it.
 
@@ -190,10 +193,10 @@ class Worker:
         payload = cloudpickle.dumps((self.role.target, self.role.args))
         args = (payload, self._beat, other, os.getpid())
         process = context.Process(target=_main, args=args, name=self.role.name)
-        # Ctrl-C goes to the whole group, also to a process that only starts.
+        # Signals go to the whole group, also to a process that only starts.
         # (Python's resource tracker, once started, no longer undoes the mask.)
         resource_tracker.ensure_running()
-        previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         process.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         self._process = process
@@ -241,7 +244,7 @@ class Worker:
         self._restart_at = None
         self._told = self.alive()
         if self._told:
-            self._process.terminate()
+            os.kill(self._process.pid, STOP)
 
     def kill(self) -> None:
         if self.alive():
@@ -256,7 +259,7 @@ class Worker:
         """
         if not self.role.essential or not self._told:
             return None
-        if self._process.exitcode in (0, -signal.SIGTERM):
+        if self._process.exitcode in (0, -STOP):
             return None
         return RoleError(self.role.name, 1, self._last_words())
 
@@ -298,7 +301,6 @@ class Worker:
 def _main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     """The life of a role's process."""
     _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor decides.
     _listen()
     this_role.attach(beat)
     try:
@@ -331,18 +333,23 @@ def _listen() -> None:
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
-    signal.set_wakeup_fd(write)
-    signal.signal(signal.SIGTERM, _on_terminate)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(STOP, _on_signal)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor decides.
+    # A handler, since processes that the role starts would inherit to ignore it.
+    signal.signal(signal.SIGTERM, _on_signal)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     args = (read,)
     threading.Thread(target=_await_request, args=args, name="stop", daemon=True).start()
 
 
-def _on_terminate(number: int, frame: FrameType | None) -> None:
-    """Nothing: that there is a handler makes Python write to the pipe."""
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    """Nothing: that there is a handler makes Python write the number to the pipe."""
 
 
 def _await_request(pipe: int) -> None:
-    os.read(pipe, 1)
+    while STOP not in os.read(pipe, 64):
+        pass
     this_role.request_stop()
 
 

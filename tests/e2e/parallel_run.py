@@ -1,7 +1,11 @@
 """A small parallel run on the dummy environment, as a script that tests can kill."""
 
 import argparse
+import json
+import os
 import pathlib
+import secrets
+import time
 from functools import partial as bind
 
 import elements
@@ -15,10 +19,40 @@ from embodied.metrics import JSONLOutput
 from embodied.testing import NumpyAgent
 
 BATCH, LENGTH, CONTEXT = 4, 5, 1
+NOTED = 0.25  # Seconds of waiting from which on an environment notes it.
+
+
+class Watched(wrappers.Wrapper):
+    """Numbers its steps, unlike any other life, and notes how long it had to wait."""
+
+    def __init__(self, env, path):
+        super().__init__(env)
+        self._serial = secrets.randbits(30) << 32
+        self._path = pathlib.Path(path)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._last = time.monotonic()
+
+    @property
+    def obs_space(self):
+        return {**self.env.obs_space, "serial": elements.Space(np.int64)}
+
+    def step(self, action):
+        now = time.monotonic()
+        if now - self._last > NOTED:
+            with self._path.open("a") as file:
+                file.write(json.dumps([self._last, now]) + "\n")
+        obs = self.env.step(action)
+        self._serial += 1
+        self._last = time.monotonic()
+        return {**obs, "serial": np.int64(self._serial)}
 
 
 def make_env(index):
     return Dummy("disc", size=(16, 16), length=20, seed=index)
+
+
+def make_watched(logdir, index):
+    return Watched(make_env(index), f"{logdir}/pauses/{index}-{os.getpid()}.jsonl")
 
 
 class Faulty(wrappers.Wrapper):
@@ -54,15 +88,16 @@ class Faulty(wrappers.Wrapper):
 
 
 def make_faulty(fault, logdir, index):
-    env = make_env(index)
+    env = make_watched(logdir, index)
     if index == 0:
         env = Faulty(env, fault, f"{logdir}/fault")
     return wrappers.CheckSpaces(env)
 
 
-def make_agent():
+def make_agent(watched=False):
     env = make_env(0)
-    return NumpyAgent(env.obs_space, env.act_space)
+    space = {"serial": elements.Space(np.int64)} if watched else {}
+    return NumpyAgent({**env.obs_space, **space}, env.act_space)
 
 
 def make_replay(logdir, name):
@@ -91,9 +126,9 @@ def make_args(logdir, **changes):
     return elements.Config({**args, **changes})
 
 
-def main(logdir, make_env=make_env, **changes):
+def main(logdir, make_env, **changes):
     run.parallel.combined(
-        make_agent,
+        bind(make_agent, watched=True),
         bind(make_replay, logdir, "replay"),
         bind(make_replay, logdir, "replay_eval"),
         make_env,
@@ -112,6 +147,6 @@ if __name__ == "__main__":
     parser.add_argument("--budget", type=int, default=5)
     parser.add_argument("--fault", default="")
     options = vars(parser.parse_args())
-    if fault := options.pop("fault"):
-        options["make_env"] = bind(make_faulty, fault, options["logdir"])
-    main(**options)
+    fault = options.pop("fault")
+    maker = bind(make_faulty, fault) if fault else make_watched
+    main(make_env=bind(maker, options["logdir"]), **options)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import psutil
@@ -18,6 +19,8 @@ from tests.e2e import parallel_run
 
 SCRIPT = pathlib.Path(parallel_run.__file__)
 LENGTH = parallel_run.CONTEXT + parallel_run.LENGTH
+ENVS = 4  # Training environments of the run.
+PAUSE = 2.0  # Seconds that an environment may be kept waiting by the end of another.
 
 
 class Run:
@@ -93,11 +96,16 @@ def stored(logdir):
     return Replay(LENGTH, 10**6, logdir / "replay", chunksize=64)
 
 
-def check_counts(run, untold=0):
-    """The step counter equals the steps collected, and sequences are not stitched."""
+def check_counts(run, untold=0, agents=0):
+    """The step counter equals the steps collected, and sequences are not stitched.
+
+    `agents` is how many agents were killed, each of which takes along steps of every
+    environment that the replay had not acknowledged.
+    """
     replay = stored(run.logdir)
     assert replay.total == run.step()
     assert replay.stats()["steps"] == replay.total
+    check_steps(run, replay, untold, agents)
     for _ in range(20):
         batch = replay.sample(16)
         counts, first = batch["count"], batch["is_first"][:, 1:]
@@ -109,6 +117,31 @@ def check_counts(run, untold=0):
     replay.close()
 
 
+def check_steps(run, replay, untold, agents):
+    """Each step is there once, none is missing, and each episode has its score."""
+    steps = columns(replay, "serial", "is_first", "is_last", "reward")
+    assert len(steps["serial"]) == replay.total
+    assert len(np.unique(steps["serial"])) == replay.total, "stored twice"
+    gaps = np.diff(steps["serial"]) != 1
+    lives = np.diff(steps["serial"] >> 32) != 0
+    assert steps["is_first"][1:][gaps].all(), "stitched over missing steps"
+    assert (gaps & ~lives).sum() <= agents * ENVS, "acknowledged steps are missing"
+    starts = np.flatnonzero(steps["is_first"])
+    returns = np.add.reduceat(steps["reward"], starts)
+    finished = np.sort(returns[np.logical_or.reduceat(steps["is_last"], starts)])
+    scores = np.sort([row["episode/score"] for row in run.scores()])
+    if not untold:
+        np.testing.assert_allclose(scores, finished, rtol=1e-5)
+
+
+def columns(replay, *keys):
+    """Values of all steps in the order in which the environments made them."""
+    chunks = list(replay._index.chunks.values())
+    found = {k: np.concatenate([c.columns[k][: c.count] for c in chunks]) for k in keys}
+    order = np.argsort(found["serial"])
+    return {key: value[order] for key, value in found.items()}
+
+
 def check_metrics(run, replay, untold):
     """Every episode that the replay holds was logged, once.
 
@@ -117,6 +150,10 @@ def check_metrics(run, replay, untold):
     """
     steps = [row["step"] for row in run.scores()]
     assert steps == sorted(steps)
+    lines = (run.logdir / "metrics.jsonl").read_text().splitlines()
+    assert len(set(lines)) == len(lines), "written twice"
+    written = [json.loads(line)["step"] for line in lines]
+    assert written == sorted(written)
     chunks = replay._index.chunks.values()
     finished = sum(int(c.columns["is_last"][: c.count].sum()) for c in chunks)
     assert finished - untold <= len(steps) <= finished
@@ -164,18 +201,67 @@ def test_a_signal_ends_the_run_without_loss(tmp_path, number):
     check_counts(run)
 
 
-@pytest.mark.parametrize("role", ["env0", "replay", "logger", "agent"])
+class Stalls(threading.Thread):
+    """Measures how long this machine keeps a thread waiting that should run."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self._ended = threading.Event()
+        self._longest = 0.0
+
+    def run(self):
+        last = time.monotonic()
+        while not self._ended.wait(0.02):
+            now = time.monotonic()
+            self._longest = max(self._longest, now - last - 0.02)
+            last = now
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *args):
+        self._ended.set()
+        self.join()
+
+    def longest(self):
+        return self._longest
+
+
+def check_pauses(run, begin, stalls, but):
+    """Since `begin` no environment waited long, but the one that was ended.
+
+    A step needs three processes, each of which a busy machine may keep waiting.
+    """
+    limit = PAUSE + 3 * stalls.longest()
+    for path in (run.logdir / "pauses").glob("*.jsonl"):
+        if path.name.startswith(f"{but}-"):
+            continue
+        pauses = [end - start for start, end in rows(path) if end > begin]
+        assert max(pauses, default=0) <= limit, (path.name, pauses)
+
+
+# The others go on while one of these is replaced. Without the replay or the agent there
+# is nobody to act or to keep the steps: they wait until it is there again.
+PAUSES = {"env0": False, "logger": False, "replay": True, "agent": True}
+
+
+@pytest.mark.parametrize("role", PAUSES)
 def test_a_killed_role_is_replaced_and_nothing_is_lost(tmp_path, role):
     run = Run(tmp_path)
     run.wait_episodes(8)
-    run.kill(role)
-    run.wait_restart(role)
-    run.wait_episodes(len(run.scores()) + 8)
+    with Stalls() as stalls:
+        begin = time.monotonic()
+        run.kill(role)
+        run.wait_restart(role)
+        run.wait_episodes(len(run.scores()) + 8)
+    if not PAUSES[role]:
+        check_pauses(run, begin, stalls, but=role.removeprefix("env"))
     assert run.stop() == 0, run.output
     assert f"{role} failed" in run.output
     restarts = {name: role["restarts"] for name, role in run.roles().items()}
     assert restarts == {name: int(name == role) for name in restarts}
-    check_counts(run)
+    check_counts(run, agents=int(role == "agent"))
 
 
 FAULTS = {
@@ -209,9 +295,12 @@ def test_an_environment_that_never_starts_ends_the_run(tmp_path):
 def test_a_hung_environment_is_replaced(tmp_path):
     run = Run(tmp_path)
     run.wait_episodes(8)
-    run.kill("env1", signal.SIGSTOP)
-    run.wait_restart("env1")
-    run.wait_episodes(len(run.scores()) + 8)
+    with Stalls() as stalls:
+        begin = time.monotonic()
+        run.kill("env1", signal.SIGSTOP)
+        run.wait_restart("env1")
+        run.wait_episodes(len(run.scores()) + 8)
+    check_pauses(run, begin, stalls, but="1")
     assert run.stop() == 0, run.output
     assert re.search(r"env1 failed .* no sign of life", run.output)
     check_counts(run)
@@ -232,4 +321,4 @@ def test_children_vanish_with_a_killed_launcher_and_it_resumes(tmp_path):
     again.wait_episodes(len(again.scores()) + 8)
     assert again.stop() == 0, again.output
     assert again.step() > total
-    check_counts(again, untold=4)
+    check_counts(again, untold=ENVS, agents=1)
