@@ -18,7 +18,7 @@ from embodied.core.episodes import EpisodeTracker
 from embodied.run import restore, role
 from embodied.run.parallel import wire
 from embodied.run.parallel.journal import Journal
-from embodied.run.parallel.outbox import STEP
+from embodied.run.parallel.outbox import FLAGS, STEP
 
 SLACK = 0.25  # Share of time from which on waiting counts.
 
@@ -156,14 +156,18 @@ class Scoreboard:
             self._journal.append(method, payload)
 
     def _apply(self, method: str, payload: Any) -> None:
+        """Take a call, or raise and be as before: all that can fail comes first."""
         if method == "add":
             _check(payload)
+            names = ("fps/train", wire.LEARNER_WAIT, wire.ACTOR_BUSY)
+            speed, wait, busy = (float(payload.get(name, 0)) for name in names)
             self._logger.add(payload)
-            if payload.get("fps/train"):  # Before the first update it only compiles.
-                self._shares["learner_wait"] = float(payload.get(wire.LEARNER_WAIT, 0))
+            if speed:  # Before the first update it only compiles.
+                self._shares["learner_wait"] = wait
             if wire.ACTOR_BUSY in payload and self._shares:
-                self._shares["actor_busy"] = float(payload[wire.ACTOR_BUSY])
+                self._shares["actor_busy"] = busy
         else:
+            _check_steps(payload)
             self._add_steps(payload)
 
     def _add_steps(self, steps: base.Batch) -> None:
@@ -201,3 +205,21 @@ def _check(metrics: base.Metrics) -> None:
         if not isinstance(value, str) and np.asarray(value).dtype.kind not in "biuf":
             kind = type(value).__name__
             raise TypeError(f"metric '{name}' is neither numbers nor text but {kind}")
+
+
+def _check_steps(steps: base.Batch) -> None:
+    """Refuse steps of which a part could not be counted."""
+    int(steps[STEP])
+    rows = len(steps[wire.ENVID])
+    for key in FLAGS:
+        if np.shape(steps[key]) != (rows,):
+            raise ValueError(f"'{key}' has shape {np.shape(steps[key])}, not ({rows},)")
+    for key, value in steps.items():
+        if key == STEP:
+            continue
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+            raise TypeError(f"'{key}' is no array of numbers but {type(value)}")
+        if value.shape[:1] != (rows,):
+            raise ValueError(f"'{key}' has shape {value.shape} for {rows} rows")
+    if steps[wire.IS_EVAL].dtype != bool:
+        raise TypeError(f"'{wire.IS_EVAL}' is {steps[wire.IS_EVAL].dtype}, not bool")

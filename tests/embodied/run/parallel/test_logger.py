@@ -288,6 +288,42 @@ def test_steps_that_lack_something_are_refused(tmp_path, episode, missing):
         assert each.values("episode/score") == pytest.approx([0.6, 0.6])
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("log/x", np.zeros(3)),  # For one row.
+        ("log/x", np.array(["text"])),
+        ("log/x", [1.0]),
+        ("image", np.zeros((2, 8, 8, 3), np.uint8)),
+        ("is_last", np.zeros((1, 1), bool)),
+        ("is_eval", np.zeros(1, np.int32)),
+        ("seq", np.zeros(2, np.int64)),
+        (STEP, "soon"),
+    ],
+)
+def test_steps_that_are_refused_leave_no_trace(tmp_path, episode, key, value):
+    life = Life(tmp_path)
+    before = life.board.save()
+    (_, steps), *rest = episode(0, 5, step=7)
+    with pytest.raises((TypeError, ValueError)):
+        life.board.tran({**steps, key: value})
+    assert life.board.save() == before
+    life.board.tran(steps)  # As it should be: it was not seen before.
+    for call in rest:
+        life.do(call)
+    life.board.write()
+    assert life.values("episode/score") == pytest.approx([0.6])
+
+
+@pytest.mark.parametrize("name", ["fps/train", "parallel/learner_wait"])
+def test_metrics_that_are_refused_leave_no_trace(tmp_path, name):
+    life = Life(tmp_path)
+    with pytest.raises((TypeError, ValueError)):
+        life.board.add({"other": 1, name: np.zeros(3)})
+    life.board.write()
+    assert life.values("other") == []
+
+
 def test_metrics_of_all_kinds_are_accepted(tmp_path):
     metrics = {
         "text": "words",
