@@ -69,10 +69,10 @@ class SamplesPerInsert:
             self._size = max(self._size, steps)
             self._changed.notify_all()
 
-    def open(self) -> None:
+    def open(self, is_open: bool = True) -> None:
         """Let inserts pass without waiting from now on, as at the end of a run."""
         with self._changed:
-            self._open = True
+            self._open = is_open
             self._changed.notify_all()
 
     def close(self) -> None:

@@ -109,14 +109,15 @@ except (rpc.HandshakeError, TimeoutError) as error:
 
 # Greets as ZeroMQ does, but without encryption, and prints what comes back.
 STRANGER = """
-import socket, sys
+import contextlib, socket, sys
 host, port = sys.argv[1].removeprefix('tcp://').split(':')
 stranger = socket.create_connection((host, int(port)), timeout=20)
 stranger.sendall(b'\\xff' + bytes(8) + b'\\x7f\\x03\\x00NULL' + bytes(48))
 stranger.sendall(b'\\x04\\x26\\x05READY' + bytes(32))
 received = b''
-while data := stranger.recv(4096):
-    received += data
+with contextlib.suppress(ConnectionError):
+    while data := stranger.recv(4096):
+        received += data
 print(received.hex())
 """
 

@@ -120,7 +120,11 @@ class ReplayStore:
         self._recent: deque[base.Batch] = deque(maxlen=2 * outbox.MAX_PENDING)
 
     def recent(self) -> list[base.Batch]:
-        """Flags and rewards of the last steps, which a killed actor could not tell."""
+        """Flags and rewards of the last steps, which a killed actor could not tell.
+
+        A new actor asks for them, so there is a learner again: inserts are limited.
+        """
+        self._limiter.open(False)
         return list(self._recent)
 
     def add_batch(self, steps: base.Batch) -> int:

@@ -120,6 +120,20 @@ def test_drain_lets_the_waiting_and_all_later_steps_in(fill, watch, start):
     assert store.total() == MINSIZE + AHEAD + 20
 
 
+def test_a_new_actor_is_limited_again(fill, watch, start):
+    """An agent that failed drained the replay before it was restarted."""
+    store = Setup().store
+    condition = watch(store._limiter)
+    store.drain()
+    fill(store, range(MINSIZE + AHEAD))
+    store.recent()
+    actor = start(lambda: fill(store, range(50, 51)))
+    assert condition.waiting.wait(TIMEOUT)
+    store.drain()
+    actor.join(TIMEOUT)
+    assert store.total() == MINSIZE + AHEAD + 1
+
+
 def test_turning_away_ends_the_waits(watch, start):
     store = Setup().store
     condition = watch(store._limiter)
