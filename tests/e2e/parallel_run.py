@@ -82,8 +82,7 @@ def make_logger(logdir):
 
 
 def make_args(logdir, **changes):
-    defaults = settings.read_blocks().defaults
-    args = {k[4:]: v for k, v in defaults.items() if k.startswith("run.")}
+    args = settings.nest(settings.read_blocks().defaults)["run"]
     args |= {"logdir": logdir, "batch_size": BATCH, "batch_length": LENGTH}
     args |= {"report_length": 3, "replay_context": CONTEXT, "envs": 4, "eval_envs": 1}
     args |= {"log_every": 1.0, "report_every": 2.0, "save_every": 2.0}
@@ -111,6 +110,7 @@ if __name__ == "__main__":
     parser.add_argument("--duration", type=float, default=0.0)
     parser.add_argument("--budget", type=int, default=5)
     parser.add_argument("--fault", default="")
+    parser.add_argument("--agent_process", type=int, default=1)
     options = vars(parser.parse_args())
     if fault := options.pop("fault"):
         options["make_env"] = bind(make_faulty, fault, options["logdir"])
