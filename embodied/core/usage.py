@@ -32,6 +32,11 @@ class Usage:
         return stats | (_device_stats() if self._jax else {})
 
 
+def make_usage(args: Any) -> Usage:
+    """What `args.usage` asks for; its defaults if a role is given no such block."""
+    return Usage(**args.usage) if "usage" in args else Usage()
+
+
 class Process:
     """Figures of one process of this machine."""
 

@@ -337,8 +337,8 @@ class ThreadWorker:
         if not self.alive():
             raise RoleError(self.role.name, 1, self._error)
         if time.monotonic() >= self._limit():
-            text = silence(self._beat, self._patience())
-            raise RoleError(self.role.name, 1, text)
+            self._error = silence(self._beat, self._patience())
+            raise RoleError(self.role.name, 1, self._error)
         return False
 
     def terminate(self) -> None:

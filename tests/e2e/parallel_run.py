@@ -1,7 +1,9 @@
 """A small parallel run on the dummy environment, as a script that tests can kill."""
 
 import argparse
+import json
 import pathlib
+import time
 from functools import partial as bind
 
 import elements
@@ -11,10 +13,11 @@ from dreamerv3 import config as settings
 from embodied import replay, run, streams
 from embodied.core import wrappers
 from embodied.envs.dummy import Dummy
-from embodied.metrics import JSONLOutput
+from embodied.metrics import JSONLOutput, TerminalOutput
 from embodied.testing import NumpyAgent
 
 BATCH, LENGTH, CONTEXT = 4, 5, 1
+PAUSE = 0.05  # Seconds, much longer than anything else takes here.
 
 
 def make_env(index):
@@ -60,9 +63,39 @@ def make_faulty(fault, logdir, index):
     return wrappers.CheckSpaces(env)
 
 
-def make_agent():
+class SlowEnv(wrappers.Wrapper):
+    """Takes a while for each step."""
+
+    def step(self, action):
+        time.sleep(PAUSE)
+        return self.env.step(action)
+
+
+class SlowAgent(NumpyAgent):
+    """Takes a while to train or, if told so, to act."""
+
+    slow = "train"
+
+    def train(self, carry, data):
+        time.sleep(PAUSE if self.slow == "train" else 0)
+        return super().train(carry, data)
+
+    def policy(self, carry, obs, mode="train"):
+        time.sleep(PAUSE if self.slow == "policy" else 0)
+        return super().policy(carry, obs, mode)
+
+
+def make_slow_env(index):
+    return SlowEnv(make_env(index))
+
+
+def make_agent(slow=""):
     env = make_env(0)
-    return NumpyAgent(env.obs_space, env.act_space)
+    if not slow:
+        return NumpyAgent(env.obs_space, env.act_space)
+    agent = SlowAgent(env.obs_space, env.act_space)
+    agent.slow = slow
+    return agent
 
 
 def make_replay(logdir, name):
@@ -78,7 +111,8 @@ def make_stream(source, mode):
 
 
 def make_logger(logdir):
-    return elements.Logger(elements.Counter(), [JSONLOutput(logdir)])
+    outputs = [JSONLOutput(logdir), TerminalOutput("bottleneck")]
+    return elements.Logger(elements.Counter(), outputs)
 
 
 def make_args(logdir, **changes):
@@ -90,9 +124,9 @@ def make_args(logdir, **changes):
     return elements.Config({**args, **changes})
 
 
-def main(logdir, make_env=make_env, **changes):
+def main(logdir, make_env=make_env, slow="", **changes):
     run.parallel.combined(
-        make_agent,
+        bind(make_agent, slow),
         bind(make_replay, logdir, "replay"),
         bind(make_replay, logdir, "replay_eval"),
         make_env,
@@ -110,8 +144,14 @@ if __name__ == "__main__":
     parser.add_argument("--duration", type=float, default=0.0)
     parser.add_argument("--budget", type=int, default=5)
     parser.add_argument("--fault", default="")
-    parser.add_argument("--agent_process", type=int, default=1)
+    parser.add_argument("--slow", default="")
+    parser.add_argument("--agent_process", type=json.loads, default=True)
+    parser.add_argument("--train_ratio", type=float, default=16.0)
+    parser.add_argument("--actor_threads", type=int, default=1)
+    parser.add_argument("--eval_envs", type=int, default=1)
     options = vars(parser.parse_args())
+    if options["slow"] == "env":
+        options |= {"make_env": make_slow_env, "slow": ""}
     if fault := options.pop("fault"):
         options["make_env"] = bind(make_faulty, fault, options["logdir"])
     main(**options)

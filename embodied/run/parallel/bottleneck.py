@@ -37,8 +37,6 @@ class Bottleneck:
     def see(self, metrics: Mapping[str, Any]) -> None:
         """Take the shares out of a role's report."""
         self._trains = self._trains or bool(metrics.get(TRAINED))
-        if TRAINED in metrics and not metrics[TRAINED]:
-            return
         for key in SHARES:
             if key in metrics:
                 self._shares[key] = float(metrics[key])

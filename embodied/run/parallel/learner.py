@@ -14,7 +14,7 @@ from embodied import rpc
 from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
-from embodied.core.usage import Usage
+from embodied.core.usage import Usage, make_usage
 from embodied.run import restore, role
 from embodied.run.learn import Learner, Reporter
 from embodied.run.parallel import bottleneck, wire
@@ -37,7 +37,7 @@ def parallel_learner(
     evaluation = Reporter(agent, held_out, make_stream, args, mode="eval")
     items = {"agent": agent, "learner": learner}
     checkpoint = Checkpoint(restore.directory(args), items, meta=restore.meta(args))
-    usage = Usage(**args.usage)
+    usage = make_usage(args)
     restore.restore(checkpoint, agent, args)
     barrier.wait()
     due_log, due_report = Seconds(args.log_every), Seconds(args.report_every)

@@ -15,7 +15,7 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.episodes import EpisodeTracker
-from embodied.core.usage import Processes, Usage
+from embodied.core.usage import Processes, make_usage
 from embodied.run import restore, role
 from embodied.run.parallel import wire
 from embodied.run.parallel.bottleneck import Bottleneck
@@ -34,7 +34,7 @@ def parallel_logger(
     server.bind("tran", board.tran)
     server.start(block=False)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
-    usage = Usage(**args.usage)
+    usage = make_usage(args)
     envs = Processes(directory.parents[1] / "roles.json", ("env", "eval"))
     try:
         while not role.wait_stop(0.2):
@@ -43,8 +43,7 @@ def parallel_logger(
             if due_log():
                 board.add(wire.prefixed("server/logger", server.stats()))
                 board.add(wire.prefixed("usage/logger", usage.stats()))
-                if args.usage.psutil:
-                    board.add(wire.prefixed("usage/envs", envs.stats()))
+                board.add(wire.prefixed("usage/envs", envs.stats()))
                 board.write()
             elif due_save():
                 board.write()

@@ -16,7 +16,7 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
-from embodied.core.usage import Usage
+from embodied.core.usage import make_usage
 from embodied.replay import SamplesPerInsert
 from embodied.run import restore, role
 from embodied.run.learn import MakeStream
@@ -101,7 +101,7 @@ class ReplayStore:
         self._locks = {mode: threading.Lock() for mode in self._streams}
         self._recent: deque[base.Batch] = deque(maxlen=2 * outbox.MAX_PENDING)
         self._timer = Timer()
-        self._usage = Usage(**args.usage)
+        self._usage = make_usage(args)
 
     def recent(self) -> list[base.Batch]:
         """Flags and rewards of the last steps, which a killed actor could not tell."""
