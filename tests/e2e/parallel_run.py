@@ -72,16 +72,16 @@ class SlowEnv(wrappers.Wrapper):
 
 
 class SlowAgent(NumpyAgent):
-    """Takes a while to train or, if told so, to act."""
+    """Takes a while to train or to act, as `slow` says."""
 
-    slow = "train"
+    slow = ""
 
     def train(self, carry, data):
         time.sleep(PAUSE if self.slow == "train" else 0)
         return super().train(carry, data)
 
     def policy(self, carry, obs, mode="train"):
-        time.sleep(PAUSE if self.slow == "policy" else 0)
+        time.sleep(PAUSE if self.slow in ("policy", "both") else 0)
         return super().policy(carry, obs, mode)
 
 
@@ -148,10 +148,11 @@ if __name__ == "__main__":
     parser.add_argument("--agent_process", type=json.loads, default=True)
     parser.add_argument("--train_ratio", type=float, default=16.0)
     parser.add_argument("--actor_threads", type=int, default=1)
+    parser.add_argument("--actor_batch", type=int, default=-1)
     parser.add_argument("--eval_envs", type=int, default=1)
     options = vars(parser.parse_args())
-    if options["slow"] == "env":
-        options |= {"make_env": make_slow_env, "slow": ""}
+    if options["slow"] in ("env", "both"):
+        options["make_env"] = make_slow_env
     if fault := options.pop("fault"):
         options["make_env"] = bind(make_faulty, fault, options["logdir"])
     main(**options)
