@@ -4,8 +4,9 @@
 
 size1m, dummy environments with images (64x64x3), train ratio 32, batch 8x32, all
 processes on this machine. First the train step alone is timed, then the run, then the
-train step again, as the speed of a machine changes with the heat. The last table says
-what each process used of the cores meanwhile.
+train step again, as the speed of a machine changes with the heat. The tables say what
+each process used of the cores meanwhile and where the roles spent their time. Further
+flags are handed to the run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Speed(NamedTuple):
     steps: float  # Environment steps per second.
     frames: float  # Trained steps per second.
     cores: dict[str, float]  # Role to the cores it used.
+    shares: dict[str, float]  # Section to its share of the time.
     bottleneck: str
 
 
@@ -82,6 +84,7 @@ def measure_run(seconds: float, envs: int, more: list[str]) -> Speed:
         mean(row["fps/policy"] for row in window if "fps/policy" in row),
         mean(row["fps/train"] for row in window),
         cores,
+        shares(window),
         lines[-1].strip() if lines else "not named",
     )
 
@@ -105,6 +108,13 @@ class Rows:
             if self._process.poll() is not None or time.monotonic() > end:
                 raise SystemExit("The run ended or trained nothing in time.")
             pause.wait(0.2)
+
+
+def shares(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Where the roles say their time goes: mean over the rows."""
+    names = {n for row in rows for n in row if n.endswith(("/share", "_wait", "_busy"))}
+    names -= {"limiter/insert_wait", "limiter/sample_wait"}  # Those are seconds.
+    return {n: mean(row[n] for row in rows if n in row) for n in sorted(names)}
 
 
 def cpu_times(logdir: pathlib.Path) -> dict[str, float]:
@@ -156,7 +166,9 @@ def show(speed: Speed, alone: list[float]) -> None:
     print(f"times the public    {times:8.1f} {_verdict(times >= TIMES)}, target 10")
     print(f"bottleneck          {speed.bottleneck}")
     for role, cores in sorted(speed.cores.items(), key=_by_use):
-        print(f"  {role:<16}{cores:8.3f} cores")
+        print(f"  {role:<32}{cores:8.3f} cores")
+    for name, share in speed.shares.items():
+        print(f"  {name.removesuffix('/share'):<32}{share:8.1%}")
 
 
 def _by_use(item: tuple[str, float]) -> float:
