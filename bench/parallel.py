@@ -72,9 +72,9 @@ def measure_run(seconds: float, envs: int, more: list[str]) -> Speed:
             rows = Rows(logdir / "metrics.jsonl", process)
             rows.wait(WARM_UP, START_TIMEOUT)
             before, start, first = cpu_times(logdir), time.monotonic(), len(rows.read())
-            rows.wait(first + int(seconds / LOG_EVERY), 3 * seconds)
+            rows.wait(WARM_UP + int(seconds / LOG_EVERY), 3 * seconds)
             elapsed, after = time.monotonic() - start, cpu_times(logdir)
-            window = rows.read()[first:]
+            window = rows.read(first)
         finally:
             process.send_signal(signal.SIGTERM)
             output, _ = process.communicate(timeout=60)
@@ -82,7 +82,7 @@ def measure_run(seconds: float, envs: int, more: list[str]) -> Speed:
     lines = [line for line in output.splitlines() if "bottleneck" in line]
     return Speed(
         mean(row["fps/policy"] for row in window if "fps/policy" in row),
-        mean(row["fps/train"] for row in window),
+        mean(row["fps/train"] for row in window if "fps/train" in row),
         cores,
         shares(window),
         lines[-1].strip() if lines else "not named",
@@ -90,21 +90,20 @@ def measure_run(seconds: float, envs: int, more: list[str]) -> Speed:
 
 
 class Rows:
-    """Rows of a run's metrics that tell of training."""
+    """Rows of a run's metrics."""
 
     def __init__(self, path: pathlib.Path, process: subprocess.Popen):
         self._path = path
         self._process = process
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self, first: int = 0) -> list[dict[str, Any]]:
         text = self._path.read_text() if self._path.exists() else ""
-        rows = [json.loads(line) for line in text.split("\n")[:-1]]
-        return [row for row in rows if row.get("fps/train")]
+        return [json.loads(line) for line in text.split("\n")[first:-1]]
 
     def wait(self, amount: int, timeout: float) -> None:
-        """Until there are so many rows."""
+        """Until so many rows tell of training."""
         pause, end = threading.Event(), time.monotonic() + timeout
-        while len(self.read()) < amount:
+        while sum(bool(row.get("fps/train")) for row in self.read()) < amount:
             if self._process.poll() is not None or time.monotonic() > end:
                 raise SystemExit("The run ended or trained nothing in time.")
             pause.wait(0.2)

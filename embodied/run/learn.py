@@ -64,8 +64,7 @@ class Learner:
             batch = next(self._stream)
         with self.timer.section("train"):
             self._carry, outs, metrics = self._agent.train(self._carry, batch)
-        with self.timer.section("settle"):
-            self._settle()
+        self._settle()
         self._running = outs, metrics
         self._fps.step(self._args.batch_size * self._args.batch_length)
         self.updates += 1
@@ -94,9 +93,12 @@ class Learner:
             return
         outs, metrics = self._running
         self._running = None
+        with self.timer.section("settle"):
+            arrays = {key: np.asarray(value) for key, value in metrics.items()}
+        self._metrics.add(arrays)
         if "replay" in outs:
-            self._replay.update(outs["replay"])
-        self._metrics.add({key: np.asarray(value) for key, value in metrics.items()})
+            with self.timer.section("latents"):
+                self._replay.update(outs["replay"])
 
 
 class Reporter:
