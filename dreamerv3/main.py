@@ -17,14 +17,14 @@ import embodied.replay
 import embodied.run
 import embodied.streams
 from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, plan, rules
+from dreamerv3 import flags, logdir, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from embodied.core import base, wrappers
 from embodied.run import parallel
 
 SCRIPTS = {
     "parallel": "Train with one process a role, supervised.",
-    "parallel_env": "One environment process of a parallel run elsewhere, --replica N.",
+    "parallel_env": "One environment of a parallel run elsewhere, --replica N.",
     "parallel_envs": "All environment processes of a parallel run elsewhere.",
     "parallel_replay": "The replay of a parallel run elsewhere.",
     "parallel_logger": "The logger of a parallel run elsewhere.",
@@ -51,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     values, saved = resolve(blocks, typed, problems)
     config = settings.to_config(values)
+    if config.script in placement.SCRIPTS:
+        elements.print(placement.describe(config), flush=True)
+        place(config)
+        return
     spaces = ask_spaces(config)  # Raises before anything is written.
     for key, (old, new) in logdir.differences(saved, values).items():
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
@@ -101,14 +105,6 @@ def dispatch(
             parallel.combined(
                 agent, replay, replay_eval, env_train, env_eval, stream, logger, args
             )
-        case "parallel_env":
-            parallel.parallel_env(env_train, config.replica, args)
-        case "parallel_envs":
-            parallel.parallel_envs(env_train, env_eval, args)
-        case "parallel_replay":
-            parallel.parallel_replay(replay, replay_eval, stream, args)
-        case "parallel_logger":
-            parallel.parallel_logger(logger, args)
         case "train":
             embodied.run.train(agent, replay, env_train, stream, logger, args)
         case "train_eval":
@@ -117,6 +113,35 @@ def dispatch(
             )
         case "eval_only":
             embodied.run.eval_only(agent, env_eval, logger, args)
+        case _:
+            raise AssertionError(config.script)
+
+
+def place(config: elements.Config) -> None:
+    """Run a role of a run elsewhere.
+
+    Makes no environment to ask for its spaces: a machine that runs the replay or the
+    logger need not have the packages of the environment.
+    """
+    env_train, env_eval = bind(make_env, config), bind(make_env, config, mode="eval")
+    replay = bind(make_replay, config, "replay")
+    replay_eval = bind(make_replay, config, "replay_eval", "eval")
+    stream, logger = bind(make_stream, config), bind(make_logger, config)
+    args = make_args(config)
+    match config.script:
+        case "parallel_env":
+            is_eval = config.replica >= args.envs
+            env = env_eval if is_eval else env_train
+            env_args = (env, config.replica, args, is_eval)
+            name, hang = f"env{config.replica}", args.env_timeout
+            parallel.place(name, parallel.parallel_env, env_args, args, hang, False)
+        case "parallel_envs":
+            parallel.parallel_envs(env_train, env_eval, args)
+        case "parallel_replay":
+            replay_args = (replay, replay_eval, stream, args)
+            parallel.place("replay", parallel.parallel_replay, replay_args, args)
+        case "parallel_logger":
+            parallel.place("logger", parallel.parallel_logger, (logger, args), args)
         case _:
             raise AssertionError(config.script)
 

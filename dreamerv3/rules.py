@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from dreamerv3 import placement
 from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
 from embodied.envs import registry
@@ -148,6 +149,7 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
         problems += _check_lengths(values)
     problems += _check_paths(values)
     problems += _check_parallel(values)
+    problems += placement.check(values)
     return problems
 
 
@@ -164,6 +166,8 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
             remedy = f"outputs: {', '.join(OUTPUTS)}"
             rule = "there is no such output"
             problems.append(Problem("logger.outputs", name, rule, remedy))
+    if not placement.needs_env(values["script"]):
+        return problems
     try:
         registry.resolve(values["task"])
     except registry.TaskError as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 # A command's module is dreamerv3.commands.NAME, with _ for -. It is imported only when
 # the command runs, so that a machine needs only that command's packages.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "keys": "Make the keys of a run over a network.",
+}
 
 
 class CommandError(Exception):

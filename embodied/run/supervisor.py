@@ -383,6 +383,8 @@ def _main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     try:
         target, args = cloudpickle.loads(payload)
         target(*args)
+    except this_role.StoppedError:
+        _exit(0)  # It was asked to end while it waited for another role.
     except BaseException:
         text = traceback.format_exc()
         if this_role.stopping():

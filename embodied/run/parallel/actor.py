@@ -49,6 +49,7 @@ def parallel_actor(
         timeout=args.actor_timeout,
         spaces={**agent.obs_space, **wire.ROUTING},
     )
+    server.bind("enroll", wire.Forward(replay.enroll))
     due_log = Seconds(args.log_every)
     part = role.Part("actor")
     with contextlib.ExitStack() as stack:

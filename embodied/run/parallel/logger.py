@@ -30,8 +30,10 @@ def parallel_logger(
     directory = restore.directory(args, "logger")
     board = Scoreboard(wire.factory(make_logger)(), directory, args)
     server = rpc.Server(args.logger_addr, "logger", keys=wire.server_keys(args))
+    ending = wire.Ending()
     server.bind("add", board.add)
     server.bind("tran", board.tran)
+    server.bind("end", ending)
     server.start(block=False)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
     usage = make_usage(args)
@@ -48,6 +50,7 @@ def parallel_logger(
             elif due_save():
                 board.write()
     finally:
+        ending.done()  # Whoever asked was the last to send something.
         server.close()
         board.write()
         board.close()

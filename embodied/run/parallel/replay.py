@@ -21,7 +21,12 @@ from embodied.replay import SamplesPerInsert
 from embodied.run import restore, role
 from embodied.run.learn import MakeStream
 from embodied.run.parallel import bottleneck, outbox, wire
+from embodied.run.parallel.lives import Lives
 
+METHODS = (
+    "add_batch", "sample_batch_train", "sample_batch_report", "sample_batch_eval",
+    "update", "length", "total", "drain", "recent",
+)  # fmt: skip
 HOLD = 5.0  # Seconds that a call for a batch waits for the limiter.
 
 
@@ -38,40 +43,57 @@ def parallel_replay(
         wire.factory(make_stream),
         args,
     )
-    checkpoint = Checkpoint(
-        restore.directory(args, "replay"), {"replay": store}, meta=restore.meta(args)
-    )
+    directory = restore.directory(args, "replay")
+    meta = restore.meta(args)
+    checkpoint = Checkpoint(directory, {"replay": store}, meta=meta)
     checkpoint.load_or_save()
-    server = rpc.Server(args.replay_addr, "replay", keys=wire.server_keys(args))
-    server.bind("add_batch", store.add_batch)
-    server.bind("sample_batch_train", store.sample_batch_train)
-    server.bind("sample_batch_report", store.sample_batch_report)
-    server.bind("sample_batch_eval", store.sample_batch_eval)
-    server.bind("update", store.update)
-    server.bind("length", store.length)
-    server.bind("total", store.total)
-    server.bind("drain", store.drain)
-    server.bind("recent", store.recent)
-    logger = wire.LoggerLink("replay", args)
-    due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
+    ending = wire.Ending()
+    server = make_server(store, Lives(directory / "lives"), ending, args)
     with contextlib.ExitStack() as stack:
-        for each in (logger, store, checkpoint):
+        for each in (store, checkpoint):
             stack.callback(each.close)
+        logger = wire.LoggerLink("replay", args)
+        stack.callback(logger.close)
         server.start(block=False)
         stack.callback(server.close)
         stack.callback(store.turn_away)
-        while not role.wait_stop(1.0):
-            role.beat()
-            wire.check(server)
-            if due_log():
-                metrics = store.stats() | wire.prefixed("server/replay", server.stats())
-                logger.add(metrics)
-            if due_save():
-                checkpoint.save()
+        serve(server, store, checkpoint, logger, args)
         store.turn_away()
-        server.close()
         checkpoint.save(wait=True)
         logger.add(store.stats())
+        logger.flush()
+        ending.done()
+
+
+def make_server(
+    store: ReplayStore, lives: Lives, ending: wire.Ending, args: elements.Config
+) -> rpc.Server:
+    """A server, not started, with all that other roles may ask for."""
+    server = rpc.Server(args.replay_addr, "replay", keys=wire.server_keys(args))
+    for name in METHODS:
+        server.bind(name, getattr(store, name))
+    server.bind("enroll", lives.next)
+    server.bind("end", ending)
+    return server
+
+
+def serve(
+    server: rpc.Server,
+    store: ReplayStore,
+    checkpoint: Checkpoint,
+    logger: wire.LoggerLink,
+    args: elements.Config,
+) -> None:
+    """Log and save now and then, until asked to stop."""
+    due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
+    while not role.wait_stop(1.0):
+        role.beat()
+        wire.check(server)
+        if due_log():
+            metrics = wire.prefixed("server/replay", server.stats())
+            logger.add(store.stats() | metrics)
+        if due_save():
+            checkpoint.save()
 
 
 class ReplayStore:
