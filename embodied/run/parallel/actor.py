@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import elements
@@ -32,7 +32,7 @@ def parallel_actor(
     for steps in replay.recent().result():  # What an actor before could not tell.
         logger.tran(steps)
     outbox = Outbox(
-        replay.add_batch,
+        sender(replay, args),
         logger.tran,
         recorded=(0, args.envs),
         total=replay.total().result(),
@@ -70,6 +70,19 @@ def parallel_actor(
         logger.add(actor.stats())
         if not role.stopping():
             role.complete()
+
+
+def sender(replay: rpc.Client, args: elements.Config) -> Callable[..., rpc.Future]:
+    """Calls `add_batch` of the replay.
+
+    While the learner compiles, the limiter holds steps back; a learner that takes
+    longer than `agent_timeout` to use them is given up by the supervisor.
+    """
+
+    def add_batch(steps: base.Batch) -> rpc.Future:
+        return replay.call("add_batch", (steps,), timeout=args.agent_timeout)
+
+    return add_batch
 
 
 def batch_size(args: elements.Config) -> int:
