@@ -34,6 +34,7 @@ SCRIPTS = {
 }
 
 TRAINING = ("parallel", "train", "train_eval")  # Scripts that go on in a log directory.
+PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
 
@@ -146,9 +147,10 @@ def place(config: elements.Config) -> None:
 
 
 def make_args(config: elements.Config) -> elements.Config:
-    """What run loops need: the `run` block and the sizes of batches."""
+    """What run loops need: the `run` block, sizes of batches, all for the record."""
     names = ("logdir", *BATCH_KEYS)
-    return elements.Config(**config.run, **{name: config[name] for name in names})
+    values = {name: config[name] for name in names}
+    return elements.Config(**config.run, **values, config=dict(config))
 
 
 def make_agent(
@@ -169,7 +171,11 @@ def make_agent(
 def make_agent_config(config: elements.Config) -> elements.Config:
     """What the agent needs: its own block, that of JAX, and the sizes of batches."""
     names = ("logdir", "seed", "jax", *BATCH_KEYS)
-    return elements.Config(**config.agent, **{name: config[name] for name in names})
+    values = {name: config[name] for name in names}
+    if config.jax.prefetch < 0:
+        ahead = PREFETCH if config.script == "parallel" else 0
+        values["jax"] = config.jax.update(prefetch=ahead)
+    return elements.Config(**config.agent, **values)
 
 
 def make_replay(

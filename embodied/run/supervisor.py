@@ -54,6 +54,7 @@ class Role:
     start: float = 300.0  # The same until the first one, since imports take long.
     grace: float = 8.0  # Seconds to end by itself when told to stop.
     essential: bool = False  # Whether the run failed if it does not end well.
+    thread: bool = False  # Run in the supervisor's process; a failure ends the run.
 
 
 class Supervisor:
@@ -68,7 +69,8 @@ class Supervisor:
     def __init__(self, roles: Sequence[Role], status: str | os.PathLike | None = None):
         names = [role.name for role in roles]
         assert len(set(names)) == len(names), names
-        self._workers = [Worker(role) for role in roles]
+        assert sum(role.thread for role in roles) <= 1, "they would share one stop"
+        self._workers = [ThreadWorker(r) if r.thread else Worker(r) for r in roles]
         self._status = pathlib.Path(status) if status else None
         self._signals = 0
         self._wake_out, self._wake_in = os.pipe()
@@ -113,7 +115,8 @@ class Supervisor:
                     return f"{worker.role.name} completed the run"
                 if worker.revive(self.BACKOFF):
                     self._write_status()
-            self._wait(min(end, *(worker.deadline() for worker in self._workers)))
+            deadline = min(end, *(worker.deadline() for worker in self._workers))
+            self._wait(self._workers, deadline)
         elements.print("Stopping: saving everything. Again to stop at once.")
         return "asked to stop"
 
@@ -130,9 +133,9 @@ class Supervisor:
         temporary.write_text(json.dumps(roles, indent=1) + "\n")
         temporary.rename(self._status)
 
-    def _wait(self, deadline: float) -> None:
-        """Sleep until a process ends, a signal comes or a deadline passes."""
-        handles = [w.sentinel for w in self._workers if w.sentinel is not None]
+    def _wait(self, workers: Sequence[Worker | ThreadWorker], deadline: float) -> None:
+        """Sleep until one of them ends, a signal comes or a deadline passes."""
+        handles = [w.sentinel for w in workers if w.sentinel is not None]
         timeout = max(0.0, deadline - time.monotonic())
         ready = multiprocessing.connection.wait([*handles, self._wake_out], timeout)
         if self._wake_out in ready:
@@ -152,12 +155,12 @@ class Supervisor:
         if failed and self._signals < 2:
             raise failed
 
-    def _await_end(self, worker: Worker, deadline: float) -> None:
+    def _await_end(self, worker: Worker | ThreadWorker, deadline: float) -> None:
         while worker.alive() and self._signals < 2:
             if time.monotonic() > deadline:
                 elements.print(f"{worker.role.name} does not stop, killing it.")
                 break
-            self._wait(deadline)
+            self._wait([worker], deadline)
         worker.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -184,11 +187,13 @@ class Worker:
 
     @property
     def sentinel(self) -> int | None:
-        return self._process.sentinel if self._process else None
+        """Ready when the process has ended; None while its end is known."""
+        known = self._process is None or self._restart_at is not None
+        return None if known else self._process.sentinel
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._beat = context.Value("d", 0.0, lock=False)
+        self._beat = context.Value(this_role.Beat, lock=False)
         self._pipe, other = context.Pipe(duplex=False)
         payload = cloudpickle.dumps((self.role.target, self.role.args))
         args = (payload, self._beat, other, os.getpid())
@@ -234,7 +239,7 @@ class Worker:
                 return False
             self._process.kill()
             self._process.join()
-            text = f"no sign of life for {self._patience():.0f} s, so it was killed"
+            text = f"{silence(self._beat, self._patience())}, so it was killed"
         else:
             text = self._last_words()
         self._count_failure(text, backoff)
@@ -298,11 +303,87 @@ class Worker:
         return f"died with {reason}"
 
 
+class ThreadWorker:
+    """A role that is a thread of this process: it can be neither killed nor restarted.
+
+    To the supervisor it looks like a `Worker`. Closing a pipe tells it of the end.
+    """
+
+    restarts = 0
+
+    def __init__(self, role: Role):
+        self.role = role
+        self.pid = os.getpid()
+        self.sentinel, self._end = os.pipe()
+        self._beat = this_role.Beat()
+        self._thread = threading.Thread(target=self._run, name=role.name, daemon=True)
+        self._started = 0.0
+        self._error = ""
+        self._told = False
+
+    def start(self) -> None:
+        this_role.attach(self._beat)
+        self._started = time.monotonic()
+        self._thread.start()
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def done(self) -> bool:
+        return not self.alive() and not self._error
+
+    def deadline(self) -> float:
+        return min(self._limit(), time.monotonic() + self.role.hang)
+
+    def revive(self, backoff: Sequence[float]) -> bool:
+        """Raise if the thread failed or hangs."""
+        if not self.alive():
+            raise RoleError(self.role.name, 1, self._error)
+        if time.monotonic() >= self._limit():
+            self._error = silence(self._beat, self._patience())
+            raise RoleError(self.role.name, 1, self._error)
+        return False
+
+    def terminate(self) -> None:
+        self._told = self.alive()
+        this_role.request_stop()
+
+    def kill(self) -> None:
+        """Leave it: it is a daemon and ends with the process."""
+
+    def failure(self) -> RoleError | None:
+        if not self._told or not (self._error or self.alive()):
+            return None
+        text = self._error or "it did not stop in time"
+        return RoleError(self.role.name, 1, text)
+
+    def _run(self) -> None:
+        try:
+            self.role.target(*self.role.args)
+        except this_role.StoppedError:
+            pass  # It was asked to end while it waited for another role.
+        except BaseException:
+            self._error = traceback.format_exc()
+        os.close(self._end)
+
+    def _patience(self) -> float:
+        return self.role.hang if self._beat.value else self.role.start
+
+    def _limit(self) -> float:
+        return max(self._started, self._beat.value) + self._patience()
+
+
+def silence(beat: Any, seconds: float) -> str:
+    """What to say of a role that shows no sign of life."""
+    part = f" of its {beat.part.decode()}" if beat.part else ""
+    return f"no sign of life{part} for {seconds:.0f} s"
+
+
 def _main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     """The life of a role's process."""
     _die_with(parent)
-    _listen()
     this_role.attach(beat)
+    _listen()
     try:
         target, args = cloudpickle.loads(payload)
         target(*args)

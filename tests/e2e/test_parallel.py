@@ -38,6 +38,17 @@ class Run:
             start_new_session=True,
         )
         self.output = ""
+        self.reader = None
+
+    def follow(self):
+        """Let a thread add what the run prints to `output`."""
+
+        def read():
+            for line in self.process.stdout:
+                self.output += line
+
+        self.reader = threading.Thread(target=read, daemon=True)
+        self.reader.start()
 
     def roles(self):
         return json.loads((self.logdir / "roles.json").read_text())
@@ -72,7 +83,11 @@ class Run:
         """End the run by a signal and return its exit code."""
         pids = [role["pid"] for role in self.roles().values()]
         self.process.send_signal(number)
-        self.output, _ = self.process.communicate(timeout=30)
+        if self.reader:
+            self.reader.join(30)
+            self.process.wait(30)
+        else:
+            self.output, _ = self.process.communicate(timeout=30)
         assert not any(map(psutil.pid_exists, pids)), "orphans"
         return self.process.returncode
 
@@ -165,24 +180,89 @@ def test_steps_end_the_run_and_it_resumes(tmp_path):
     first.output, _ = first.process.communicate(timeout=120)
     assert first.process.returncode == 0, first.output
     assert "agent completed the run" in first.output
-    step = first.step()
-    assert step >= 1000
+    assert first.step() == 1000
     check_counts(first)
-    second = Run(tmp_path, "--steps", step + 500)
+    second = Run(tmp_path, "--steps", 1501)
     second.output, _ = second.process.communicate(timeout=120)
     assert second.process.returncode == 0, second.output
     assert "Resumed from" in second.output
-    assert second.step() >= step + 500
+    assert second.step() == 1501
     check_counts(second)
-    names = {name for row in rows(tmp_path / "metrics.jsonl") for name in row}
-    expected = {
-        "train/loss",
-        "fps/train",
-        "fps/policy",
-        "limiter/avail",
-        "replay/items",
-    }
-    assert expected | {"episode/length", "parallel/ep_states"} <= names
+    check_metric_counts(second)
+
+
+METRICS = """
+train/loss report/mean_reward fps/train fps/policy fps/env episode/length
+limiter/avail replay/items replay_eval/items parallel/ep_states
+parallel/env_wait parallel/actor_wait parallel/learner_wait
+parallel/insert_wait parallel/sample_wait
+timer/actor/policy/share timer/learner/train/share timer/learner/batch/mean
+timer/replay/sample/share timer/replay/add/count
+usage/agent/cpu usage/replay/memory usage/logger/threads usage/envs/processes
+server/actor/recv_rate client/actor/calls server/replay/recv_rate
+client/learner/calls server/logger/recv_rate
+"""
+
+
+def check_metric_counts(run):
+    """What the metrics of all starts add up to is what the checkpoints say."""
+    metrics = rows(run.logdir / "metrics.jsonl")
+    names = {name for row in metrics for name in row}
+    assert set(METRICS.split()) <= names
+
+    def total(name):
+        return sum(row.get(name, 0) for row in metrics)
+
+    newest = max((run.logdir / "ckpt" / "agent").glob("0*"))
+    learner = json.loads((newest / "learner" / "tree.json").read_text())
+    assert total("limiter/inserts") == run.step() == learner["step"]
+    assert total("timer/learner/train/count") == learner["updates"] > 0
+    # Each insert earns samples; both sides may be a tolerance ahead.
+    ratio = 16 / parallel_run.LENGTH
+    minsize = parallel_run.BATCH * LENGTH
+    earned = (run.step() - minsize) * ratio
+    tolerance = 4 * parallel_run.BATCH
+    assert abs(earned - total("limiter/samples")) <= tolerance + 2 * 4 * ratio
+    meta = json.loads((newest / "meta.json").read_text())
+    assert meta["format"] == 1
+    assert meta["config"]["batch_length"] == parallel_run.LENGTH
+
+
+SLOW = {
+    ("--slow", "env", "--train_ratio", 200): "env: environments are busy",
+    ("--slow", "policy", "--train_ratio", 200): "actor: it is busy",
+    ("--slow", "train"): "learner: it waits only",
+    # Environments and policy take turns, so that neither is busy all the time.
+    ("--slow", "both", "--actor_batch", 4): "replay limiter: the learner waits",
+}
+
+
+@pytest.mark.parametrize("flags", SLOW, ids=lambda flags: "-".join(map(str, flags)))
+def test_the_bottleneck_is_named(tmp_path, flags):
+    run = Run(tmp_path, *flags, "--eval_envs", 0)
+    run.follow()
+    pattern = f"parallel/bottleneck: {SLOW[flags]}"
+    run.wait_for(lambda: re.search(pattern, run.output), pattern)
+    assert run.stop() == 0, run.output
+
+
+def test_the_agent_can_be_threads_of_the_launcher(tmp_path):
+    """It completes, resumes, and Ctrl-C ends it without loss."""
+    flags = ("--agent_process", "false", "--actor_threads", 2)
+    first = Run(tmp_path, *flags, "--steps", 500)
+    first.output, _ = first.process.communicate(timeout=120)
+    assert first.process.returncode == 0, first.output
+    assert "agent completed the run" in first.output
+    assert first.roles()["agent"]["pid"] == first.process.pid
+    assert first.step() == 500
+    check_counts(first)
+    second = Run(tmp_path, *flags)
+    second.wait_episodes(len(second.scores()) + 8)
+    assert second.stop(signal.SIGINT) == 0, second.output
+    assert "Resumed from" in second.output
+    assert "asked to stop" in second.output
+    assert second.step() > 500
+    check_counts(second)
 
 
 def test_duration_ends_the_run(tmp_path):

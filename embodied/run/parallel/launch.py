@@ -44,6 +44,7 @@ def combined(
     logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
     make_role = bind(Role, budget=args.budget, grace=args.stop_timeout, essential=True)
     slow = {"hang": args.agent_timeout, "start": args.agent_timeout}
+    slow["thread"] = not args.agent_process
     roles = []
     if not args.remote_logger:
         roles.append(make_role("logger", parallel_logger, (logger, args), LOGGER))

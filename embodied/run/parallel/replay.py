@@ -15,16 +15,19 @@ from embodied import rpc
 from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
+from embodied.core.timer import Timer
+from embodied.core.usage import make_usage
 from embodied.replay import SamplesPerInsert
 from embodied.run import restore, role
 from embodied.run.learn import MakeStream
-from embodied.run.parallel import outbox, wire
+from embodied.run.parallel import bottleneck, outbox, wire
 from embodied.run.parallel.lives import Lives
 
 METHODS = (
     "add_batch", "sample_batch_train", "sample_batch_report", "sample_batch_eval",
     "update", "length", "total", "drain", "recent",
 )  # fmt: skip
+HOLD = 5.0  # Seconds that a call for a batch waits for the limiter.
 
 
 def parallel_replay(
@@ -41,7 +44,8 @@ def parallel_replay(
         args,
     )
     directory = restore.directory(args, "replay")
-    checkpoint = Checkpoint(directory, {"replay": store})
+    meta = restore.meta(args)
+    checkpoint = Checkpoint(directory, {"replay": store}, meta=meta)
     checkpoint.load_or_save()
     ending = wire.Ending()
     server = make_server(store, Lives(directory / "lives"), ending, args)
@@ -118,6 +122,8 @@ class ReplayStore:
         }
         self._locks = {mode: threading.Lock() for mode in self._streams}
         self._recent: deque[base.Batch] = deque(maxlen=2 * outbox.MAX_PENDING)
+        self._timer = Timer()
+        self._usage = make_usage(args)
 
     def recent(self) -> list[base.Batch]:
         """Flags and rewards of the last steps, which a killed actor could not tell.
@@ -141,9 +147,10 @@ class ReplayStore:
         return total
 
     def sample_batch_train(self) -> base.Batch:
-        """The next training batch, once the limiter allows it."""
-        self._limiter.sample(self._batch_size)
-        return self._next("train")
+        """The next training batch; none if the limiter holds it back for a while."""
+        with self._timer.section("sample_wait"):
+            allowed = self._limiter.sample(self._batch_size, timeout=HOLD)
+        return self._next("train") if allowed else {}
 
     def sample_batch_report(self) -> base.Batch:
         """A batch of training data for a report."""
@@ -163,15 +170,21 @@ class ReplayStore:
 
     def update(self, data: base.Batch) -> None:
         """Write refreshed latents back by step id."""
-        self._replay.update(data)
+        with self._timer.section("update"):
+            self._replay.update(data)
 
     def drain(self) -> None:
         """Take steps that are on their way even though nobody learns any more."""
         self._limiter.open()
 
     def stats(self) -> base.Metrics:
-        """Metrics since the last call, and the step counter of the run."""
+        """Metrics since the last call."""
+        timer = self._timer.stats()
         return {
+            bottleneck.INSERT_WAIT: min(1.0, timer.get("insert_wait/share", 0.0)),
+            bottleneck.SAMPLE_WAIT: min(1.0, timer.get("sample_wait/share", 0.0)),
+            **wire.prefixed("timer/replay", timer),
+            **wire.prefixed("usage/replay", self._usage.stats()),
             **wire.prefixed("limiter", self._limiter.stats()),
             **wire.prefixed("replay", self._replay.stats()),
             **wire.prefixed("replay_eval", self._replay_eval.stats()),
@@ -201,15 +214,15 @@ class ReplayStore:
 
     def _add(self, replay: base.Replay, steps: base.Batch, count: int) -> None:
         if replay is self._replay:
-            self._limiter.insert(count)
-        routing = {key: steps[key] for key in wire.ROUTING}
+            with self._timer.section("insert_wait"):
+                self._limiter.insert(count)
         stored = {k: v for k, v in steps.items() if _is_stored(k)}
-        replay.add_batch(
-            stored, routing[wire.ENVID].tolist(), routing[wire.SEQ].tolist()
-        )
+        envids, seqs = steps[wire.ENVID].tolist(), steps[wire.SEQ].tolist()
+        with self._timer.section("add"):
+            replay.add_batch(stored, envids, seqs)
 
     def _next(self, mode: str) -> base.Batch:
-        with self._locks[mode]:
+        with self._locks[mode], self._timer.section("sample"):
             return next(self._streams[mode])
 
 

@@ -30,10 +30,6 @@ SEQ = "seq"  # Number of the step in the environment's stream, always increasing
 LIFE_BITS = 32  # Of that number count the steps of one life of an env process.
 ENV_TIME = "env_time"  # Seconds the environment took for the step.
 
-# Metrics from which the logger finds the bottleneck, shares of time.
-ACTOR_BUSY = "parallel/actor_busy"
-LEARNER_WAIT = "parallel/learner_wait"
-
 ROUTING: base.Spaces = {
     ENVID: elements.Space(np.int32, (), 0, 2**30),
     IS_EVAL: elements.Space(bool),
