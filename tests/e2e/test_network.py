@@ -102,7 +102,7 @@ import sys
 from embodied import rpc
 client = rpc.ClientKeys(*sys.argv[2:5]) if sys.argv[2:] else None
 try:
-    rpc.Client(sys.argv[1], keys=client, connect_timeout=5)
+    rpc.Client(sys.argv[1], keys=client, connect_timeout=30 if client else 5)
 except (rpc.HandshakeError, TimeoutError) as error:
     print(type(error).__name__)
 """
