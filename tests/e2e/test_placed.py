@@ -146,7 +146,11 @@ def test_environments_elsewhere_wait_for_a_run_that_was_killed(cluster):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "number"),
-    zip(PLACED, (signal.SIGTERM, signal.SIGINT, signal.SIGINT), strict=True),
+    [
+        ("parallel_logger", signal.SIGTERM),
+        ("parallel_replay", signal.SIGINT),
+        ("parallel_envs", signal.SIGINT),
+    ],
 )
 def test_a_signal_ends_a_role_that_waits_for_the_others(cluster, script, number):
     """Nobody else is there: it waits, and still ends at once and well."""
