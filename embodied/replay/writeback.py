@@ -39,8 +39,8 @@ def write(
         lo, hi = int(row[begin]), int(row[end - 1]) + 1
         if lo < 0 or hi > chunk.count:
             continue
-        _write(store, chunk, slice(lo, hi), values, slice(begin, end))
-        store.residency.touch(chunk)
+        with store.residency.hold(chunk):
+            _write(store, chunk, slice(lo, hi), values, slice(begin, end))
         written += hi - lo
         if PRIORITY in values:
             changed.append((chunk, lo, hi))

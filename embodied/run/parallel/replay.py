@@ -172,13 +172,17 @@ class ReplayStore:
         self._replay_eval.close()
 
     def _add(self, replay: base.Replay, steps: base.Batch, count: int) -> None:
-        if replay is self._replay:
-            self._limiter.insert(count)
-        routing = {key: steps[key] for key in wire.ROUTING}
+        limiter = self._limiter if replay is self._replay else None
+        if limiter:
+            limiter.insert(count)
         stored = {k: v for k, v in steps.items() if _is_stored(k)}
-        replay.add_batch(
-            stored, routing[wire.ENVID].tolist(), routing[wire.SEQ].tolist()
-        )
+        workers, seqs = steps[wire.ENVID].tolist(), steps[wire.SEQ].tolist()
+        added = 0
+        try:
+            added = replay.add_batch(stored, workers, seqs)
+        finally:
+            if limiter and added < count:
+                limiter.take_back(count - added)
 
     def _next(self, mode: str) -> base.Batch:
         with self._locks[mode]:
