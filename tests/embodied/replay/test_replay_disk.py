@@ -322,7 +322,7 @@ def test_resident_memory_is_bounded(tmp_path, compress):
         peaks.append(resident(tmp_path))
     # The mark of a step is written after the step itself: one page for the stream.
     assert max(peaks) <= 12 * chunk + resource.getpagesize()
-    assert max(peaks) > 6 * chunk, "the test has to come near the limit"
+    assert compress or max(peaks) > 9 * chunk, "the test has to come near it"
     # While threads are at work only the total of all files is exact.
     others = resident() - resident(tmp_path)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
