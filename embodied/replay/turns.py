@@ -24,15 +24,19 @@ class Turns:
 
     def run(self, function: Callable, *args: Any) -> Any:
         """Call the function, in this thread or another, and return its result."""
-        call = _Call(function, args)
         with self._guard:
-            self._calls.append(call)
-            call.leads = not self._busy
+            call = _Call(function, args) if self._busy else None
+            if call is not None:
+                self._calls.append(call)
             self._busy = True
-        if not call.leads:
-            self._wait(call)
+        if call is None:
+            try:
+                return function(*args)
+            finally:
+                self._serve()
+        self._wait(call)
         if call.leads:
-            self._lead()
+            self._serve()
         return call.outcome()
 
     def _wait(self, call: _Call) -> None:
@@ -47,10 +51,14 @@ class Turns:
                     self._appoint()
             raise
 
-    def _lead(self) -> None:
-        """Do all calls that are there, of which the own one is the first."""
+    def _serve(self) -> None:
+        """Do the calls that are there; one of this thread is the first of them."""
         with self._guard:
-            calls, self._calls = self._calls, collections.deque()
+            calls = self._calls
+            if not calls:
+                self._busy = False
+                return
+            self._calls = collections.deque()
         try:
             while calls:
                 calls.popleft().execute()
@@ -71,7 +79,7 @@ class _Call:
     """A function to call, and what came of it."""
 
     def __init__(self, function: Callable, args: tuple):
-        self.leads = False  # Whether its thread does the calls that are waiting.
+        self.leads = False  # Whether it is up to its thread to go on.
         self.wake = threading.Lock()
         self.wake.acquire()
         self._function = function
