@@ -1,5 +1,6 @@
 """Calls of many threads, one at a time."""
 
+import itertools
 import threading
 
 import pytest
@@ -68,15 +69,15 @@ def test_calls_keep_their_order_and_get_their_own_results():
 
 
 def test_who_works_for_others_returns_even_if_more_keep_coming():
-    turns, gate, second = Turns(), Gate(), Gate()
-    first, callers = Caller(turns, gate), []
-    assert gate.entered.wait(TIMEOUT)
-    queue_up(turns, callers, second)
-    gate.leave.set()
-    assert second.entered.wait(TIMEOUT)
-    first.join(TIMEOUT)
-    assert not first.is_alive()
-    second.leave.set()
+    turns, gates, callers = Turns(), [Gate(), Gate(), Gate()], []
+    first = Caller(turns, gates[0])
+    for gate, following in itertools.pairwise(gates):
+        assert gate.entered.wait(TIMEOUT)
+        queue_up(turns, callers, following)
+        gate.leave.set()
+    assert gates[2].entered.wait(TIMEOUT)
+    join([first, callers[0]])
+    gates[2].leave.set()
     join(callers)
 
 
