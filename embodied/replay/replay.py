@@ -145,7 +145,7 @@ class Replay(base.Replay):
             self._counts["updates"] += written
             self._counts["update_misses"] += len(flat) - written
             self._index.reprioritize(changed)
-        self._store.residency.note(_neighbours(changed))
+        self._store.residency.note(writeback.around(changed))
 
     def stats(self) -> Metrics:
         """Sizes, and counts and waiting time since the last call."""
@@ -302,9 +302,3 @@ class Replay(base.Replay):
                     self._compressor.submit(chunk)
         self._store.residency.note(self._index.chunks.values())
         self._records = Records(found.schema) if found.schema else None
-
-
-def _neighbours(changed: writeback.Changed) -> set[Chunk]:
-    """Chunks whose priorities count for items that start or end in changed ones."""
-    around = {x for chunk, _, _ in changed for x in (chunk.prev, chunk, chunk.next)}
-    return {chunk for chunk in around if chunk is not None}

@@ -70,6 +70,12 @@ def window_means(
     return ids[ids > 0], np.maximum(means, 0.0)[ids > 0]
 
 
+def around(changed: Changed) -> set[Chunk]:
+    """Changed chunks and their neighbours, whose priorities `window_means` reads."""
+    chunks = {x for chunk, _, _ in changed for x in (chunk.prev, chunk, chunk.next)}
+    return {chunk for chunk in chunks if chunk is not None}
+
+
 def _write(
     store: ChunkStore,
     chunk: Chunk,
