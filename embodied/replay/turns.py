@@ -52,7 +52,7 @@ class Turns:
             raise
 
     def _serve(self) -> None:
-        """Do the calls that are there; one of this thread is the first of them."""
+        """Do the calls that are there; whoever was appointed finds its own first."""
         with self._guard:
             calls = self._calls
             if not calls:
