@@ -213,13 +213,19 @@ class ReplayStore:
         self._replay_eval.close()
 
     def _add(self, replay: base.Replay, steps: base.Batch, count: int) -> None:
-        if replay is self._replay:
+        limiter = self._limiter if replay is self._replay else None
+        if limiter:
             with self._timer.section("insert_wait"):
-                self._limiter.insert(count)
+                limiter.insert(count)
         stored = {k: v for k, v in steps.items() if _is_stored(k)}
         envids, seqs = steps[wire.ENVID].tolist(), steps[wire.SEQ].tolist()
-        with self._timer.section("add"):
-            replay.add_batch(stored, envids, seqs)
+        added = 0
+        try:
+            with self._timer.section("add"):
+                added = replay.add_batch(stored, envids, seqs)
+        finally:
+            if limiter and added < count:
+                limiter.take_back(count - added)
 
     def _next(self, mode: str) -> base.Batch:
         with self._locks[mode], self._timer.section("sample"):
