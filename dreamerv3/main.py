@@ -17,7 +17,7 @@ import embodied.replay
 import embodied.run
 import embodied.streams
 from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, plan, rules
+from dreamerv3 import flags, logdir, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from embodied.core import base, batchenv, wrappers
 from embodied.envs import custom, registry
@@ -25,7 +25,7 @@ from embodied.run import parallel
 
 SCRIPTS = {
     "parallel": "Train with one process a role, supervised.",
-    "parallel_env": "One environment process of a parallel run elsewhere, --replica N.",
+    "parallel_env": "One environment of a parallel run elsewhere, --replica N.",
     "parallel_envs": "All environment processes of a parallel run elsewhere.",
     "parallel_replay": "The replay of a parallel run elsewhere.",
     "parallel_logger": "The logger of a parallel run elsewhere.",
@@ -35,6 +35,7 @@ SCRIPTS = {
 }
 
 TRAINING = ("parallel", "train", "train_eval")  # Scripts that go on in a log directory.
+PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
 
@@ -64,6 +65,10 @@ def start(
     """
     values, saved = resolve(blocks, typed, problems)
     config = settings.to_config(values)
+    if config.script in placement.SCRIPTS:
+        elements.print(placement.describe(config), flush=True)
+        place(config)
+        return pathlib.Path(config.logdir)
     env = make_env(config, 0, factory=factory)  # Raises before anything is written.
     env.close()
     spaces = env.obs_space, env.act_space
@@ -120,14 +125,6 @@ def dispatch(
             parallel.combined(
                 agent, replay, replay_eval, env_train, env_eval, stream, logger, args
             )
-        case "parallel_env":
-            parallel.parallel_env(env_train, config.replica, args)
-        case "parallel_envs":
-            parallel.parallel_envs(env_train, env_eval, args)
-        case "parallel_replay":
-            parallel.parallel_replay(replay, replay_eval, stream, args)
-        case "parallel_logger":
-            parallel.parallel_logger(logger, args)
         case "train":
             embodied.run.train(agent, replay, env_train, stream, logger, args)
         case "train_eval":
@@ -140,10 +137,40 @@ def dispatch(
             raise AssertionError(config.script)
 
 
+def place(config: elements.Config) -> None:
+    """Run a role of a run elsewhere.
+
+    Makes no environment to ask for its spaces: a machine that runs the replay or the
+    logger need not have the packages of the environment.
+    """
+    env_train, env_eval = EnvFactory(config), EnvFactory(config, "eval")
+    replay = bind(make_replay, config, "replay")
+    replay_eval = bind(make_replay, config, "replay_eval", "eval")
+    stream, logger = bind(make_stream, config), bind(make_logger, config)
+    args = make_args(config)
+    match config.script:
+        case "parallel_env":
+            is_eval = config.replica >= args.envs
+            env = env_eval if is_eval else env_train
+            env_args = (env, config.replica, args, is_eval)
+            name, hang = f"env{config.replica}", args.env_timeout
+            parallel.place(name, parallel.parallel_env, env_args, args, hang, False)
+        case "parallel_envs":
+            parallel.parallel_envs(env_train, env_eval, args)
+        case "parallel_replay":
+            replay_args = (replay, replay_eval, stream, args)
+            parallel.place("replay", parallel.parallel_replay, replay_args, args)
+        case "parallel_logger":
+            parallel.place("logger", parallel.parallel_logger, (logger, args), args)
+        case _:
+            raise AssertionError(config.script)
+
+
 def make_args(config: elements.Config) -> elements.Config:
-    """What run loops need: the `run` block and the sizes of batches."""
+    """What run loops need: the `run` block, sizes of batches, all for the record."""
     names = ("logdir", *BATCH_KEYS)
-    return elements.Config(**config.run, **{name: config[name] for name in names})
+    values = {name: config[name] for name in names}
+    return elements.Config(**config.run, **values, config=dict(config))
 
 
 def make_agent(
@@ -164,7 +191,11 @@ def make_agent(
 def make_agent_config(config: elements.Config) -> elements.Config:
     """What the agent needs: its own block, that of JAX, and the sizes of batches."""
     names = ("logdir", "seed", "jax", *BATCH_KEYS)
-    return elements.Config(**config.agent, **{name: config[name] for name in names})
+    values = {name: config[name] for name in names}
+    if config.jax.prefetch < 0:
+        ahead = PREFETCH if config.script == "parallel" else 0
+        values["jax"] = config.jax.update(prefetch=ahead)
+    return elements.Config(**config.agent, **values)
 
 
 def make_replay(

@@ -7,6 +7,7 @@ from __future__ import annotations
 COMMANDS: dict[str, str] = {
     "check-env": "Try out an environment and say what is wrong with it.",
     "envs": "List the suites, what is installed, and how to install the rest.",
+    "keys": "Make the keys of a run over a network.",
 }
 
 

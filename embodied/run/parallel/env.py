@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,10 +14,11 @@ from embodied import rpc
 from embodied.core import base
 from embodied.core.batchenv import BatchEnv, make_batch
 from embodied.run import role
-from embodied.run.parallel import wire
-from embodied.run.supervisor import Role, Supervisor
+from embodied.run.parallel import placed, wire
+from embodied.run.supervisor import Role
 
 ACT_TIMEOUT = 600.0  # Seconds; a learner that compiles keeps everybody waiting.
+AWAY = (rpc.ServerRestarted, TimeoutError)  # Nobody knows what the actor has seen.
 
 
 def parallel_env(
@@ -25,31 +27,44 @@ def parallel_env(
     args: elements.Config,
     is_eval: bool = False,
 ) -> None:
-    """Step one or several environments until asked to stop."""
+    """Step one or several environments until asked to stop or the run is over."""
     envids = [envid] if isinstance(envid, int) else list(envid)
     make = wire.factory(make_env)
     worker = EnvWorker(make_batch(make, envids), envids, is_eval)
-    name = f"env{envids[0]}"
-    client = wire.connect(args.actor_addr, name, args, on_restart="fail")
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(worker.close)
+        stack.enter_context(contextlib.suppress(role.StoppedError))  # While it waits.
+        name = f"env{envids[0]}"
+        client = wire.connect(args.actor_addr, name, args, on_restart="fail")
+        stack.callback(client.close)
         run(worker, client)
-    except role.StoppedError:
-        pass  # While waiting for an action.
-    finally:
-        worker.close()
-        client.close()
 
 
 def run(worker: EnvWorker, client: rpc.Client) -> None:
-    """Exchange observations for actions."""
-    action = worker.reset_action()
-    while not role.stopping():
-        rows = worker.step(action)
+    """Exchange observations for actions, until the run is over."""
+    try:
+        worker.begin(enroll(client))
+        action = worker.reset_action()
+        while not role.stopping():
+            rows = worker.step(action)
+            future = client.call("act", (rows,), timeout=ACT_TIMEOUT)
+            try:
+                action = role.await_result(future)
+            except AWAY:
+                # The next actor does not know these episodes: abandon them.
+                action = worker.reset_action()
+    except rpc.RemoteError as error:
+        if not wire.is_over(error):
+            raise
+
+
+def enroll(client: rpc.Client) -> int:
+    """The number of this life, asked for until there is an actor that answers."""
+    while True:
         try:
-            action = role.await_result(client.call("act", (rows,), timeout=ACT_TIMEOUT))
-        except rpc.ServerRestarted:
-            # The new actor does not know these episodes: abandon them.
-            action = worker.reset_action()
+            return role.await_result(client.call("enroll", timeout=ACT_TIMEOUT))
+        except AWAY:
+            continue
 
 
 class EnvWorker:
@@ -59,13 +74,19 @@ class EnvWorker:
         assert len(envs) == len(envids), (len(envs), envids)
         self._envs = envs
         size = len(self._envs)
-        # Numbers of an earlier life of this process are smaller, so that its steps are
-        # never mistaken for these.
-        self._seq = time.time_ns()
+        self._seq = 0
         self._routing = {
             wire.ENVID: np.asarray(envids, np.int32),
             wire.IS_EVAL: np.full(size, is_eval),
         }
+
+    def begin(self, life: int) -> None:
+        """Number steps from here on as those of a life of this process.
+
+        Numbers of an earlier life are smaller, so that its steps are never mistaken
+        for these.
+        """
+        self._seq = life << wire.LIFE_BITS
 
     def reset_action(self) -> base.Batch:
         """The action that starts a new episode everywhere.
@@ -103,7 +124,7 @@ def parallel_envs(
     args: elements.Config,
 ) -> None:
     """Run all environments of the run on this machine, supervised."""
-    Supervisor(env_roles(make_env_train, make_env_eval, args)).run()
+    placed.supervise(env_roles(make_env_train, make_env_eval, args))
 
 
 def env_roles(make_env_train: Any, make_env_eval: Any, args: elements.Config) -> list:
