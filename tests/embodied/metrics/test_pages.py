@@ -86,7 +86,7 @@ def test_scope(tmp_path, curve, browser, serve, port):
     pytest.importorskip("scope")
     ScopeOutput(tmp_path / "runs" / "first", fps=7)(curve)
     options = ("--port", port, "--workers", 1, "--cachedir", tmp_path / "cache")
-    serve("scope.viewer", "--basedir", tmp_path / "runs", *options)
+    serve("scope_viewer", "--basedir", tmp_path / "runs", *options)
     page = visit(browser, port)
     page.get_by_text("first", exact=True).first.click(timeout=WAIT)
     page.get_by_text("first", exact=True).nth(1).click(timeout=WAIT)
