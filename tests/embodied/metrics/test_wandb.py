@@ -33,13 +33,18 @@ def records(path):
 
 
 def history(path):
+    """What was logged at once, one dictionary each."""
     for record in records(path):
         if record.WhichOneof("record_type") == "history":
-            items = record.history.item
-            yield {
-                item.key or "/".join(item.nested_key): json.loads(item.value_json)
-                for item in items
-            }
+            row = {}
+            for item in record.history.item:
+                name, *path = item.nested_key
+                value = json.loads(item.value_json)
+                if path:
+                    row.setdefault(name, {})["/".join(path)] = value
+                else:
+                    row[name] = value
+            yield row
 
 
 @pytest.mark.slow  # Its service takes a while to start, twice.
