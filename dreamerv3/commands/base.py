@@ -4,7 +4,11 @@ from __future__ import annotations
 
 # A command's module is dreamerv3.commands.NAME, with _ for -. It is imported only when
 # the command runs, so that a machine needs only that command's packages.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "view": "Look at runs in the browser, also while they train.",
+    "plot": "Draw learning curves of many runs and seeds into a file.",
+    "report": "Write one HTML file about a run, to send to someone.",
+}
 
 
 class CommandError(Exception):
