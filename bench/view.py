@@ -57,9 +57,10 @@ def write_metrics(
     rows = max(1, (values - scores) // len(names))
     every = scores // rows
     start = 1.7e9
-    with (folder / "metrics.jsonl").open("w") as metrics, (
-        folder / "scores.jsonl"
-    ).open("w") as file:
+    with (
+        (folder / "metrics.jsonl").open("w") as metrics,
+        (folder / "scores.jsonl").open("w") as file,
+    ):
         for row in range(rows):
             lines = []
             for number, score in enumerate(random.normal(row / rows, 0.2, every)):
@@ -126,7 +127,9 @@ def measure(root: pathlib.Path, cache: pathlib.Path, name: str) -> None:
         report(name, "page: " + browse(viewer.address), None)
         points = sum(run["points"] for run in state["runs"])
         memory = resident(viewer.process.pid)
-        report(name, f"{points:,} values, {memory[0]} MB own memory, {memory[1]} MB mapped")
+        report(
+            name, f"{points:,} values, {memory[0]} MB own memory, {memory[1]} MB mapped"
+        )
     finally:
         viewer.close()
 
@@ -162,7 +165,10 @@ def browse(address: str) -> str:
 
 def report(name: str, text: str, seconds: float | None = None) -> None:
     """Print one line."""
-    print(f"{name:<6}{text}" + ("" if seconds is None else f": {seconds:.3f} s"), flush=True)
+    print(
+        f"{name:<6}{text}" + ("" if seconds is None else f": {seconds:.3f} s"),
+        flush=True,
+    )
 
 
 def main() -> None:

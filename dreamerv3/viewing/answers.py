@@ -28,7 +28,7 @@ def state(store: Store, query: Query) -> dict[str, Any]:
         "busy": store.busy,
         "progress": round(store.progress(), 3),
         "runs": [_summary(data) for data in store.all()],
-        "keys": store.keys(),
+        "keys": store.names(),
     }
 
 
@@ -114,7 +114,7 @@ def health(store: Store, query: Query) -> dict[str, Any]:
 def run_health(data: RunData) -> dict[str, Any]:
     """Processes of a run, its throughput and when it last wrote."""
     updated = data.updated()
-    rates = {key: number(data.recent(key, 3)) for key in data.keys() if is_rate(key)}
+    rates = {key: number(data.recent(key, 3)) for key in data.names() if is_rate(key)}
     return {
         "roles": [role._asdict() for role in runs.health(data.run.path)],
         "silent": round(time.time() - updated) if updated else None,

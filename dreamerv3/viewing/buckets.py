@@ -49,9 +49,9 @@ def curve(
     low, high = limits
     if len(x) and in_order(x):
         # One point further on both sides, so that lines run out of the picture.
-        first = max(0, np.searchsorted(x, low, "left") - 1)
-        last = min(len(x), np.searchsorted(x, high, "right") + 1)
-        points = table.points(name, int(first), int(last), 2 * 64 * amount)
+        first = max(0, int(np.searchsorted(x, low, "left")) - 1)
+        last = min(len(x), int(np.searchsorted(x, high, "right")) + 1)
+        points = table.points(name, first, last, 2 * 64 * amount)
         return reduce(x[points.rows], points, limits, amount)
     points = table.points(name, 0, len(x), np.iinfo(np.int64).max)
     own = x[points.rows]
@@ -82,11 +82,15 @@ def reduce(
     total = np.add.reduceat(np.where(finite, points.mean, 0) * weight, starts)
     with np.errstate(invalid="ignore"):
         mean = total / np.add.reduceat(weight, starts)
-    least = np.fmin.reduceat(np.where(np.isfinite(points.low), points.low, np.nan), starts)
-    most = np.fmax.reduceat(np.where(np.isfinite(points.high), points.high, np.nan), starts)
+    least = np.fmin.reduceat(_finite(points.low), starts)
+    most = np.fmax.reduceat(_finite(points.high), starts)
     counts = np.add.reduceat(points.weight, starts)
     middle = np.add.reduceat(x * points.weight, starts) / counts
     return Curve(middle, mean, least.astype(np.float64), most.astype(np.float64))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def on_grid(x: np.ndarray, y: np.ndarray, grid: np.ndarray) -> np.ndarray:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dreamerv3.viewing.tail import Tail
 from dreamerv3.viewing.table import Column, Growable, Table
+from dreamerv3.viewing.tail import Tail
 
 VERSION = 1
 MAGIC = b"dreamerv3 view\n\0"
@@ -36,7 +36,9 @@ def save(path: pathlib.Path, tables: dict[str, tuple[Tail, Table]]) -> None:
             "count": table.count,
             "rows": [_place(arrays, a.view()) for a in (table.steps, table.times)],
             "columns": {
-                key: {k: _place(arrays, part.view()) for k, part in column.parts.items()}
+                key: {
+                    k: _place(arrays, part.view()) for k, part in column.parts.items()
+                }
                 for key, column in table.columns.items()
             },
         }

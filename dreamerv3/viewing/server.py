@@ -33,7 +33,7 @@ RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 Query = dict[str, str]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A request that is not answered, with its status."""
 
     def __init__(self, status: http.HTTPStatus, reason: str):
@@ -70,13 +70,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
-    def do_GET(self) -> None:  # noqa: N802 (named by the base class)
+    def do_GET(self) -> None:
         try:
             check_origin(self.headers)
             url = urllib.parse.urlsplit(self.path)
             query = dict(urllib.parse.parse_qsl(url.query))
             self._answer(urllib.parse.unquote(url.path), query)
-        except Refused as error:
+        except RefusedError as error:
             self._send(error.status, str(error).encode(), "text/plain")
 
     def __getattr__(self, name: str) -> Callable[[], None]:
@@ -110,7 +110,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _send_page(self, name: str) -> None:
         if name not in self.server.page:
-            raise Refused(http.HTTPStatus.NOT_FOUND, "no such page")
+            raise RefusedError(http.HTTPStatus.NOT_FOUND, "no such page")
         kind = TYPES.get(pathlib.PurePath(name).suffix, "application/octet-stream")
         self._send(http.HTTPStatus.OK, self.server.page[name], f"{kind}; charset=utf-8")
 
@@ -154,12 +154,12 @@ def check_origin(headers: Any) -> None:
     host = headers.get("Host", "")
     name = re.sub(r":\d+$", "", host)
     if name.lower() not in HOSTS:
-        raise Refused(http.HTTPStatus.FORBIDDEN, "unknown host name")
+        raise RefusedError(http.HTTPStatus.FORBIDDEN, "unknown host name")
     origin = headers.get("Origin")
     if origin is not None and origin != f"http://{host}":
-        raise Refused(http.HTTPStatus.FORBIDDEN, "other origin")
+        raise RefusedError(http.HTTPStatus.FORBIDDEN, "other origin")
     if headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        raise Refused(http.HTTPStatus.FORBIDDEN, "other site")
+        raise RefusedError(http.HTTPStatus.FORBIDDEN, "other site")
 
 
 def media_path(store: Store, path: str) -> pathlib.Path:
@@ -167,12 +167,12 @@ def media_path(store: Store, path: str) -> pathlib.Path:
     name, _, rest = path.partition("/")
     found = store.select([name])
     if not found:
-        raise Refused(http.HTTPStatus.NOT_FOUND, "no such run")
+        raise RefusedError(http.HTTPStatus.NOT_FOUND, "no such run")
     root = (found[0].run.path / runs.MEDIA).resolve()
     file = (root / rest).resolve() if "\0" not in rest else root
     inside = file.is_relative_to(root) and file.suffix in runs.KINDS
     if not inside or not file.is_file():
-        raise Refused(http.HTTPStatus.NOT_FOUND, "no such file")
+        raise RefusedError(http.HTTPStatus.NOT_FOUND, "no such file")
     return file
 
 
@@ -185,7 +185,7 @@ def byte_range(match: re.Match[str], size: int) -> tuple[int, int]:
         begin, end = int(first), min(int(last or size), size - 1)
     if begin > end:
         status = http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-        raise Refused(status, f"the file has {size} bytes")
+        raise RefusedError(status, f"the file has {size} bytes")
     return begin, end
 
 
@@ -194,4 +194,4 @@ def _ask(function: Callable[[Store, Query], Any], store: Store, query: Query) ->
         return function(store, query)
     except (KeyError, ValueError) as error:
         reason = f"bad or missing value: {error}"
-        raise Refused(http.HTTPStatus.BAD_REQUEST, reason) from error
+        raise RefusedError(http.HTTPStatus.BAD_REQUEST, reason) from error

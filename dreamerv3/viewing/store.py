@@ -38,9 +38,7 @@ class RunData:
     def __init__(self, run: runs.Run, store: pathlib.Path | None):
         self.run = run
         self._store = store and store / f"{run.id}.columns"
-        self._files = {
-            name: run.path / name for name in (runs.SCORES, runs.METRICS)
-        }
+        self._files = {name: run.path / name for name in (runs.SCORES, runs.METRICS)}
         loaded = cache.load(self._store, self._files) if self._store else None
         self._parts = loaded or self._fresh()
         self._saved = self.position()
@@ -84,7 +82,7 @@ class RunData:
         self._parts = cache.load(self._store, self._files) or self._parts
         self._saved = self.position()
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """Metrics of this run."""
         parts = tuple(self._parts.values())
         return [key for _, table in parts for key in tuple(table.columns)]
@@ -199,9 +197,9 @@ class Store:
         done = sum(data.position() for data in self.all())
         return min(1.0, done / max(1, self._total))
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """Metrics of any run."""
-        return sorted({key for data in self.all() for key in data.keys()})
+        return sorted({key for data in self.all() for key in data.names()})
 
     def limits(self, chosen: Sequence[RunData], key: str, axis: Axis) -> Axis:
         """The axis with its open limits set to the extent of the runs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,13 @@ class Growable:
 class Column:
     """One metric: row numbers, values, and mean, minimum and maximum of each block."""
 
-    DTYPES = {"rows": "<u4", "values": "<f4", "mean": "<f4", "low": "<f4", "high": "<f4"}
+    DTYPES: ClassVar[dict[str, str]] = {
+        "rows": "<u4",
+        "values": "<f4",
+        "mean": "<f4",
+        "low": "<f4",
+        "high": "<f4",
+    }
 
     def __init__(self, parts: dict[str, np.ndarray] | None = None):
         parts = parts or {}
@@ -123,7 +129,7 @@ class Table:
         return self.times.view()[: len(self.steps)] - start
 
     def points(self, name: str, first: int, last: int, most: int) -> Points:
-        """Values in rows first to last; blocks of them if there are more than `most`."""
+        """Values in rows first to last; blocks of them if they are more than `most`."""
         column = self.columns[name]
         size = len(column)
         rows = column.parts["rows"].view()[:size]
