@@ -17,7 +17,7 @@ Query = dict[str, str]
 
 MOST = 4000  # Points of a curve that a page may ask for.
 ACTIVE = 180.0  # Seconds since the last write for which a run counts as active.
-THROUGHPUT = ("fps/policy", "fps/train", "fps/env", "fps/logger")
+BOTTLENECK = "parallel/bottleneck"
 
 
 def state(store: Store, query: Query) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def state(store: Store, query: Query) -> dict[str, Any]:
     store.refresh()
     return {
         "version": store.version,
-        "busy": store.busy,
+        "busy": not store.ready.is_set(),
         "progress": round(store.progress(), 3),
         "runs": [_summary(data) for data in store.all()],
         "keys": store.names(),
@@ -130,10 +130,9 @@ def is_rate(key: str) -> bool:
 
 def bottleneck(data: RunData) -> str:
     """The last line on what holds the run up, if it was kept."""
-    for key, found in runs.media(data.run.path).items():
-        if key.endswith("bottleneck") and found[-1].kind == "text":
-            return (data.run.path / runs.MEDIA / key / found[-1].file).read_text()
-    return ""
+    folder = data.run.path / runs.MEDIA / BOTTLENECK
+    found = sorted(folder.glob("*.txt"))
+    return found[-1].read_text() if found else ""
 
 
 def number(value: float) -> float | None:

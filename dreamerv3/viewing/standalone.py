@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 PAGE = pathlib.Path(__file__).parent / "page"
+STYLES = ("style.css", "standalone.css")
+SCRIPTS = ("format.js", "plot.js", "standalone.js")
 DIGITS = 6  # Of numbers in curves.
 
 Chart = dict[str, Any]  # title, note, axis, series
@@ -19,8 +21,8 @@ Chart = dict[str, Any]  # title, note, axis, series
 def page(title: str, body: str, charts: Mapping[str, Chart]) -> str:
     """An HTML document; each chart is drawn into the element with its id."""
     data = json.dumps(charts, allow_nan=False).replace("<", "\\u003c")
-    style = (PAGE / "style.css").read_text() + (PAGE / "standalone.css").read_text()
-    script = (PAGE / "plot.js").read_text() + (PAGE / "standalone.js").read_text()
+    style = "".join((PAGE / name).read_text() for name in STYLES)
+    script = "".join((PAGE / name).read_text() for name in SCRIPTS)
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -46,14 +46,14 @@ class RunData:
     def _fresh(self) -> dict[str, tuple[Tail, Table]]:
         return {name: (Tail(path), Table()) for name, path in self._files.items()}
 
-    def advance(self, name: str, limit: int = SLICE) -> bool:
+    def advance(self, name: str) -> bool:
         """Read on in one of the files; returns whether there was something new."""
         tail, table = self._parts[name]
         if tail.changed():
             # Scores may be taken from either file, so both are read again.
             self._parts = self._fresh()
             tail, table = self._parts[name]
-        lines = tail.read(limit)
+        lines = tail.read(SLICE)
         if lines:
             # The scores are in both files, and the small one is read first.
             known = name == runs.METRICS and self._files[runs.SCORES].exists()
@@ -158,7 +158,7 @@ class Store:
         self._closing = False
         self._total = 1
         self.version = 0  # Changes whenever there is something new.
-        self.busy = True
+        self.ready = threading.Event()  # Set once everything was read.
         self._scan(strict=False)
         self._thread = threading.Thread(target=self._work, daemon=True, name="index")
 
@@ -192,7 +192,7 @@ class Store:
 
     def progress(self) -> float:
         """Part of the files that was read, 0 to 1."""
-        if not self.busy:
+        if self.ready.is_set():
             return 1.0
         done = sum(data.position() for data in self.all())
         return min(1.0, done / max(1, self._total))
@@ -237,8 +237,8 @@ class Store:
                 pass
             for data in everything:
                 data.keep()
-            if self.busy:
-                self.busy = False
+            if not self.ready.is_set():
+                self.ready.set()
                 self.version += 1
 
     def _pass(self) -> bool:

@@ -14,7 +14,7 @@ async function showMedia() {
     return;
   }
   if (!keys.includes(state.media)) {
-    state.media = keys.find(key => key.includes("openloop")) || keys[0];
+    state.media = ["report/openloop", "openloop", ""].map(part => keys.find(key => key.includes(part))).find(Boolean);
     mediaPage.index = null;
   }
   if (!mediaPage.built) buildMedia(root);

@@ -11,5 +11,5 @@ for (const root of document.querySelectorAll("[data-chart]")) {
     ...item, color: colorOf(item.color ?? index), x: toNumbers(item.x), y: toNumbers(item.y),
     low: toNumbers(item.low), high: toNumbers(item.high), deviation: toNumbers(item.deviation),
     faint: toNumbers(item.faint),
-  })), {axis});
+  })), {axis, legend: series.length > 1});
 }

@@ -38,6 +38,7 @@ function fillSettings(runs) {
     const values = runs.map(run => (found[run.id] || {})[key]);
     const differ = new Set(values).size > 1;
     const changed = values.some(value => value !== undefined && value !== defaults[key]);
+    if (settingsPage.only && key === "logdir") continue; // Differs always.
     if (settingsPage.only && !(runs.length > 1 ? differ : changed)) continue;
     if (!key.includes(settingsPage.filter)) continue;
     rows.push(create("tr", {class: differ ? "diff" : ""}, create("td", {}, key),
