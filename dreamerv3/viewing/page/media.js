@@ -35,8 +35,8 @@ function buildMedia(root) {
       create("button", {id: "media-next", title: "Later step", onclick: () => stepMedia(1)}, "▶"),
       create("output", {id: "media-label"}),
       create("button", {id: "media-play", onclick: () => playMedia(!mediaPage.playing)}, "Pause"),
-      create("button", {title: "One frame back", onclick: () => stepFrame(-1)}, "−1 frame"),
-      create("button", {id: "frame-next", title: "One frame on", onclick: () => stepFrame(1)}, "+1 frame")),
+      create("button", {title: "One frame back", onclick: () => stepFrame(-1)}, "frame −"),
+      create("button", {id: "frame-next", title: "One frame on", onclick: () => stepFrame(1)}, "frame +")),
     create("div", {class: "media", id: "media-cards"}));
   mediaPage.nodes.clear();
   mediaPage.built = true;

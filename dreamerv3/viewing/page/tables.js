@@ -36,7 +36,7 @@ function fillSettings(runs) {
   const rows = [];
   for (const key of keys) {
     const values = runs.map(run => (found[run.id] || {})[key]);
-    const differ = new Set(values).size > 1;
+    const differ = new Set(values.map(value => value ?? defaults[key])).size > 1;
     const changed = values.some(value => value !== undefined && value !== defaults[key]);
     if (settingsPage.only && key === "logdir") continue; // Differs always.
     if (settingsPage.only && !(runs.length > 1 ? differ : changed)) continue;
