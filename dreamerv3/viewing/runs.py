@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import hashlib
 import json
@@ -111,9 +112,15 @@ def _describe(path: pathlib.Path, name: str) -> Run:
 def header(path: pathlib.Path) -> dict[str, Any]:
     """Task, method, seed and script; reading all settings takes 20 ms a run."""
     try:
-        lines = (path / CONFIG).read_text().splitlines()
+        file = path / CONFIG
+        return _header(file, file.stat().st_mtime_ns)
     except OSError:
         return {}
+
+
+@functools.lru_cache(maxsize=10_000)
+def _header(file: pathlib.Path, changed: int) -> dict[str, Any]:
+    lines = file.read_text().splitlines()
     text = "\n".join(line for line in lines if line.split(":")[0] in HEADER)
     try:
         return ruamel.yaml.YAML(typ="safe").load(text) or {}

@@ -87,11 +87,14 @@ class CurveCard {
       const name = groupOf(curve.run);
       groups.set(name, [...(groups.get(name) || []), curve]);
     }
-    return [...groups].map(([name, members]) => ({
-      name: `${name} (${members.length} ${members.length === 1 ? "seed" : "seeds"})`,
-      color: members[0].color,
-      ...band(members, this.answer.low, this.answer.high, 200),
-    }));
+    return [...groups].map(([name, members]) => {
+      const alone = members.length === 1;
+      const {x, y, low, high, deviation} = band(members, this.answer.low, this.answer.high, 200);
+      return {
+        name: `${name} (${members.length} ${alone ? "seed" : "seeds"})`, color: members[0].color,
+        x, y, ...(alone ? {} : {low, high, deviation}),
+      };
+    });
   }
 }
 

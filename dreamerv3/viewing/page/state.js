@@ -59,7 +59,8 @@ function splitting() {
 /** Runs that are averaged together. */
 function groupOf(run) {
   const method = run.method || "no method";
-  return splitting() ? method : `${run.task} ${method}`.trim();
+  const several = new Set(known.runs.map(other => other.task)).size > 1;
+  return several && !splitting() ? `${run.task} ${method}`.trim() : method;
 }
 
 /** By run as long as colours can be told apart, else by group. */
