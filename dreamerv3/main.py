@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial as bind
 from typing import Any
 
@@ -18,7 +18,7 @@ import embodied.replay
 import embodied.run
 import embodied.streams
 from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, plan, rules
+from dreamerv3 import flags, logdir, outputs, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from dreamerv3.viewing import report
 from embodied.core import base, wrappers
@@ -234,10 +234,4 @@ def make_stream(
 
 def make_logger(config: elements.Config) -> elements.Logger:
     """A logger with the outputs that `logger.outputs` names."""
-    makers: dict[str, Callable[[], Any]] = {
-        "terminal": bind(embodied.metrics.TerminalOutput, config.logger.filter),
-        "jsonl": bind(embodied.metrics.JSONLOutput, config.logdir),
-        "media": bind(embodied.metrics.MediaOutput, config.logdir, config.logger.fps),
-    }
-    outputs = [makers[name]() for name in config.logger.outputs]
-    return elements.Logger(elements.Counter(), outputs)
+    return embodied.metrics.Logger(elements.Counter(), outputs.make(config))

@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from dreamerv3 import outputs
 from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
 from embodied.envs import registry
 from embodied.run import restore
 
-OUTPUTS = ("terminal", "jsonl", "media")
 LENGTHS = (
     "batch_size",
     "batch_length",
@@ -107,6 +107,11 @@ RULES = [
     Rule(r"replay\.fracs\..*", *_within(0, 1), "fractions add up to 1"),
     Rule(r"logger\.fps", *_at_least(1), "15 is usual"),
     Rule(
+        r"logger\.wandb\.mode",
+        *_one_of("online", "offline", ""),
+        "'' leaves it to WANDB_MODE",
+    ),
+    Rule(
         r"jax\.platform", *_one_of("auto", "cpu", "cuda", "tpu"), "auto takes the best"
     ),
     Rule(
@@ -144,6 +149,7 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
     if not any(problem.key in LENGTHS for problem in problems):
         problems += _check_lengths(values)
     problems += _check_paths(values)
+    problems += outputs.check(values)
     return problems
 
 
@@ -155,11 +161,6 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
         remedy += f"scripts: {', '.join(scripts)}"
         rule = "there is no such script"
         problems.append(Problem("script", values["script"], rule, remedy))
-    for name in values["logger.outputs"]:
-        if name not in OUTPUTS:
-            remedy = f"outputs: {', '.join(OUTPUTS)}"
-            rule = "there is no such output"
-            problems.append(Problem("logger.outputs", name, rule, remedy))
     try:
         registry.resolve(values["task"])
     except registry.TaskError as error:

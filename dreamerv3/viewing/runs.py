@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import psutil
 import ruamel.yaml
 
+from embodied.metrics.media import FOLDER as MEDIA
+
 METRICS, SCORES = "metrics.jsonl", "scores.jsonl"
-CONFIG, ROLES, MEDIA = "config.yaml", "roles.json", "media"
+CONFIG, ROLES = "config.yaml", "roles.json"
 FILES = {METRICS, SCORES, CONFIG}
 KINDS = {".mp4": "video", ".gif": "image", ".png": "image", ".txt": "text"}
 DEPTH = 6  # How far below a given directory runs are looked for.

@@ -16,8 +16,8 @@ from dreamerv3.viewing import buckets, cache, runs
 from dreamerv3.viewing.buckets import Curve
 from dreamerv3.viewing.table import Table
 from dreamerv3.viewing.tail import Tail
+from embodied.metrics.jsonl import SCORE as SCORE
 
-SCORE = "episode/score"
 SLICE = 1 << 22  # Bytes of a file that are read before the next run has its turn.
 WORTH = 1 << 20  # Bytes read from which columns are kept for the next start.
 RESCAN = 5.0  # Seconds after which new runs are looked for.

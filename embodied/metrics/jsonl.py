@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from embodied.metrics.summary import Summary, is_scalar
+from embodied.metrics.summary import Summary, group, is_scalar
 
 SCORE = "episode/score"
 BLOCK = 1 << 16  # Bytes read at a time to find the end of the last whole line.
@@ -76,13 +76,11 @@ def _size(path: pathlib.Path) -> int:
 
 
 def _rows(summaries: Iterable[Summary], now: float) -> list[dict[str, Any]]:
-    """Group metrics by step; a name that comes twice at a step starts another row."""
-    rows: list[dict[str, Any]] = []
-    for step, name, value in summaries:
-        number = np.asarray(value).item()
-        if not rows or rows[-1]["step"] != step or name in rows[-1]:
-            rows.append({"step": int(step), "time": now})
-        rows[-1][name] = number if math.isfinite(number) else None
+    rows = []
+    for step, metrics in group(summaries):
+        numbers = {name: np.asarray(value).item() for name, value in metrics.items()}
+        finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+        rows.append({"step": step, "time": now, **finite})
     return rows
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 Summary = tuple[int, str, Any]  # Step, name, value.
 Kind = Literal["scalar", "histogram", "image", "video", "text"]
+
+
+class Output(Protocol):
+    """Where metrics go: called with the summaries of each write, in order.
+
+    It may have `save() -> data` and `load(data)` to take back what it wrote since, and
+    `close()` to finish.
+    """
+
+    def __call__(self, summaries: Sequence[Summary], /) -> None: ...
+
 
 KINDS: tuple[Kind, ...] = ("scalar", "histogram", "image", "image", "video")  # By rank.
 
@@ -33,3 +45,23 @@ def kind(name: str, value: Any) -> Kind:
 def is_scalar(value: Any) -> bool:
     """Whether a metric is one number."""
     return not isinstance(value, str) and np.ndim(value) == 0
+
+
+def size(summary: Summary) -> int:
+    """About how many bytes of memory a summary takes."""
+    _, name, value = summary
+    return (
+        100
+        + len(name)
+        + (len(value) if isinstance(value, str) else np.asarray(value).nbytes)
+    )
+
+
+def group(summaries: Iterable[Summary]) -> list[tuple[int, dict[str, Any]]]:
+    """Metrics by step, in order; a name that comes twice at a step starts anew."""
+    rows: list[tuple[int, dict[str, Any]]] = []
+    for step, name, value in summaries:
+        if not rows or rows[-1][0] != step or name in rows[-1][1]:
+            rows.append((int(step), {}))
+        rows[-1][1][name] = value
+    return rows

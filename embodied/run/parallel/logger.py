@@ -15,6 +15,7 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.episodes import EpisodeTracker
+from embodied.metrics.summary import kind
 from embodied.run import restore, role
 from embodied.run.parallel import wire
 from embodied.run.parallel.journal import Journal
@@ -154,7 +155,8 @@ class Scoreboard:
 
     def _apply(self, method: str, payload: Any) -> None:
         if method == "add":
-            _check(payload)
+            for name, value in payload.items():
+                kind(name, value)  # Refuses what no output could show.
             self._logger.add(payload)
             if payload.get("fps/train"):  # Before the first update it only compiles.
                 self._shares["learner_wait"] = float(payload.get(wire.LEARNER_WAIT, 0))
@@ -190,11 +192,3 @@ class Scoreboard:
             self._logger.add(episode.metrics(), prefix=f"{prefix}episode")
             self._logger.add(episode.videos, prefix=f"{prefix}epstats")
             self._stats.add(wire.prefixed(f"{prefix}epstats", episode.stats))
-
-
-def _check(metrics: base.Metrics) -> None:
-    """Refuse what no output can write, before every later write fails for it."""
-    for name, value in metrics.items():
-        if not isinstance(value, str) and np.asarray(value).dtype.kind not in "biuf":
-            kind = type(value).__name__
-            raise TypeError(f"metric '{name}' is neither numbers nor text but {kind}")
