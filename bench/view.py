@@ -25,7 +25,6 @@ import urllib.request
 
 import numpy as np
 
-METRICS = 50
 ROW = 49  # Metrics of a row that the learner writes; the score has rows of its own.
 CHROMIUM = "/usr/bin/chromium"
 

@@ -51,7 +51,7 @@ class RunData:
         tail, table = self._parts[name]
         if tail.changed():
             # Scores may be taken from either file, so both are read again.
-            self._parts = self._fresh()
+            self._parts, self._saved = self._fresh(), 0
             tail, table = self._parts[name]
         lines = tail.read(SLICE)
         if lines:

@@ -19,7 +19,10 @@ async function showMedia() {
   }
   if (!mediaPage.built) buildMedia(root);
   const select = document.getElementById("media-key");
-  select.replaceChildren(...keys.map(key => create("option", {value: key}, key)));
+  const before = [...select.options].map(option => option.value);
+  if (before.join() !== keys.join()) { // Not while it is open without need.
+    select.replaceChildren(...keys.map(key => create("option", {value: key}, key)));
+  }
   select.value = state.media;
   stepMedia(0);
 }
