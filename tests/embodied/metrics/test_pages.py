@@ -18,13 +18,25 @@ def serve():
     """Start a server; it ends with the test."""
     processes = []
 
-    def start(*command):
-        processes.append(subprocess.Popen([sys.executable, "-m", *map(str, command)]))
+    def start(*command, ready):
+        process = subprocess.Popen(
+            [sys.executable, "-m", *map(str, command)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        processes.append(process)
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if ready in line:
+                return
+        pytest.fail("".join(lines))
 
     yield start
     for process in processes:
         process.terminate()
-        process.wait(60)
+        process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -42,20 +54,8 @@ def curve(every_kind):
 
 
 def visit(browser, port):
-    """Open a page as soon as its server is up."""
     page = browser.new_page(viewport={"width": 1400, "height": 1400})
-    page.goto("about:blank")
-    page.evaluate(
-        """async ([url, end]) => {
-            while (performance.now() < end) {
-                try { await fetch(url, {mode: 'no-cors'}); return; }
-                catch { await new Promise(resolve => setTimeout(resolve, 200)); }
-            }
-            throw new Error('no answer from ' + url);
-        }""",
-        [f"http://127.0.0.1:{port}/", WAIT],
-    )
-    page.goto(f"http://127.0.0.1:{port}/")
+    page.goto(f"http://127.0.0.1:{port}/", timeout=WAIT)
     return page
 
 
@@ -66,7 +66,8 @@ def test_tensorboard(tmp_path, curve, browser, serve, port):
     output = TensorBoardOutput(tmp_path / "first", 7, {})
     output(curve)
     output.close()
-    serve("tensorboard.main", "--logdir", tmp_path, "--port", port, "--host=127.0.0.1")
+    options = ("--logdir", tmp_path, "--port", port, "--host=127.0.0.1")
+    serve("tensorboard.main", *options, ready="Press CTRL+C")
     page = visit(browser, port)
     page.get_by_text("episode/score").first.wait_for(timeout=WAIT)
     video = page.locator("image-card", has_text="report/openloop/image").locator("img")
@@ -86,7 +87,13 @@ def test_scope(tmp_path, curve, browser, serve, port):
     pytest.importorskip("scope")
     ScopeOutput(tmp_path / "runs" / "first", fps=7)(curve)
     options = ("--port", port, "--workers", 1, "--cachedir", tmp_path / "cache")
-    serve("scope.viewer", "--basedir", tmp_path / "runs", *options)
+    serve(
+        "scope_viewer",
+        "--basedir",
+        tmp_path / "runs",
+        *options,
+        ready="startup complete",
+    )
     page = visit(browser, port)
     page.get_by_text("first", exact=True).first.click(timeout=WAIT)
     page.get_by_text("first", exact=True).nth(1).click(timeout=WAIT)

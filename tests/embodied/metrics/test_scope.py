@@ -38,6 +38,7 @@ def test_the_same_files_as_its_own_writer(tmp_path):
     for step in (3, 70_000):
         writer.add(step, metrics)
     writer.flush()
+    writer.flush()  # The first one starts to write, this one waits for it.
     ours = ScopeOutput(tmp_path / "ours")
     ours([(step, k, v) for step in (3, 70_000) for k, v in metrics.items()])
     theirs, mine = (tmp_path / name / "scope" for name in ("theirs", "ours"))
