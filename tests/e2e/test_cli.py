@@ -149,7 +149,7 @@ def test_ctrl_c_saves_and_exits_with_zero(tmp_path, number):
     steps = json.loads(saved.read_text())
     assert f"Stopped at step {steps:,}" in rest
     assert f"Report:   {tmp_path / 'report.html'}" in rest
-    assert "episode/score" in (tmp_path / "report.html").read_text()
+    assert "Train this again" in (tmp_path / "report.html").read_text()
 
 
 def test_a_parallel_run_goes_on_and_can_be_evaluated(tmp_path):
