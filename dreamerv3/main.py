@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
 from collections.abc import Sequence
 from functools import partial as bind
@@ -19,6 +20,7 @@ import embodied.streams
 from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
+from dreamerv3.viewing import report
 from embodied.core import base, wrappers
 from embodied.run import parallel
 
@@ -64,6 +66,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     dispatch(config, *spaces)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
+        write_report(config)
+
+
+def write_report(config: elements.Config) -> None:
+    """One file about the run in its log directory; training is over if it fails."""
+    if not config.logger.report:
+        return
+    path = pathlib.Path(config.logdir) / report.FILE
+    try:
+        report.write(config.logdir, path)
+        elements.print(f"Report:   {path}", flush=True)
+    except (OSError, KeyboardInterrupt) as error:
+        reason = str(error) or "interrupted"
+        elements.print(f"Report:   not written, {reason}", color="yellow", flush=True)
 
 
 def resolve(

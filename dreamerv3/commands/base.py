@@ -6,6 +6,9 @@ from __future__ import annotations
 # the command runs, so that a machine needs only that command's packages.
 COMMANDS: dict[str, str] = {
     "keys": "Make the keys of a run over a network.",
+    "view": "Look at runs in the browser, also while they train.",
+    "plot": "Draw learning curves of many runs and seeds into a file.",
+    "report": "Write one HTML file about a run, to send to someone.",
 }
 
 
