@@ -221,6 +221,7 @@ def make_logger(config: elements.Config) -> elements.Logger:
     makers: dict[str, Callable[[], Any]] = {
         "terminal": bind(embodied.metrics.TerminalOutput, config.logger.filter),
         "jsonl": bind(embodied.metrics.JSONLOutput, config.logdir),
+        "media": bind(embodied.metrics.MediaOutput, config.logdir, config.logger.fps),
     }
     outputs = [makers[name]() for name in config.logger.outputs]
     return elements.Logger(elements.Counter(), outputs)

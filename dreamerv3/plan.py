@@ -35,6 +35,7 @@ def closing(config: elements.Config) -> str:
     path = pathlib.Path(config.logdir) / "scores.jsonl"
     rows = path.read_text().splitlines()[-RECENT:] if path.exists() else []
     scores = [json.loads(row)["episode/score"] for row in rows]
+    scores = [score for score in scores if score is not None]  # Not finite.
     score = "no episode has ended yet"
     if scores:
         score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"

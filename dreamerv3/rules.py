@@ -13,7 +13,7 @@ from embodied.core.checkpoint import complete
 from embodied.envs import registry
 from embodied.run import restore
 
-OUTPUTS = ("terminal", "jsonl")
+OUTPUTS = ("terminal", "jsonl", "media")
 LENGTHS = (
     "batch_size",
     "batch_length",
