@@ -4,7 +4,10 @@ from __future__ import annotations
 
 # A command's module is dreamerv3.commands.NAME, with _ for -. It is imported only when
 # the command runs, so that a machine needs only that command's packages.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "eval": "Play episodes with a trained agent: mean score, interval, video.",
+    "export": "Write a trained policy to one file that needs only JAX.",
+}
 
 
 class CommandError(Exception):
