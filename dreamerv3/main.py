@@ -21,7 +21,7 @@ from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from dreamerv3.viewing import report
-from embodied.core import base, wrappers
+from embodied.core import base, spacefile, wrappers
 from embodied.run import parallel
 
 SCRIPTS = {
@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
+        spacefile.write(config.logdir, *spaces)
     elements.print(plan.describe(config, *spaces), flush=True)
     dispatch(config, *spaces)
     if config.script in TRAINING:
@@ -173,6 +174,7 @@ def make_agent(
     config: elements.Config,
     obs_space: base.Spaces | None = None,
     act_space: base.Spaces | None = None,
+    quiet: bool = False,
 ) -> base.Agent:
     """The agent; without spaces an environment is made to ask for them."""
     if obs_space is None or act_space is None:
@@ -181,7 +183,10 @@ def make_agent(
         return embodied.RandomAgent(obs_space, act_space, config.seed)
     from dreamerv3.agent import Agent  # Imports JAX, which env machines lack.
 
-    return Agent(obs_space, act_space, make_agent_config(config))
+    agent = Agent(obs_space, act_space, make_agent_config(config))
+    if not quiet:
+        elements.print(agent.describe(), flush=True)
+    return agent
 
 
 def make_agent_config(config: elements.Config) -> elements.Config:

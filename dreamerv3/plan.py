@@ -43,7 +43,7 @@ def closing(config: elements.Config) -> str:
     return (
         f"Score:    {score}\n"
         f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
-        f"Evaluate: {flag} --script eval_only"
+        f"Evaluate: dreamerv3 eval {config.logdir}"
     )
 
 

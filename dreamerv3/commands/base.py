@@ -9,6 +9,8 @@ COMMANDS: dict[str, str] = {
     "view": "Look at runs in the browser, also while they train.",
     "plot": "Draw learning curves of many runs and seeds into a file.",
     "report": "Write one HTML file about a run, to send to someone.",
+    "eval": "Play episodes with a trained agent: mean score, interval, video.",
+    "export": "Write a trained policy to one file that needs only JAX.",
 }
 
 
