@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial as bind
 from typing import Any
 
@@ -12,7 +12,6 @@ import elements
 import numpy as np
 
 import embodied
-import embodied.envs
 import embodied.metrics
 import embodied.replay
 import embodied.run
@@ -21,7 +20,8 @@ from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from dreamerv3.viewing import report
-from embodied.core import base, spacefile, wrappers
+from embodied.core import base, batchenv, spacefile, wrappers
+from embodied.envs import custom, registry
 from embodied.run import parallel
 
 SCRIPTS = {
@@ -51,23 +51,39 @@ def main(argv: Sequence[str] | None = None) -> None:
     if typed.list_scripts:
         print(flags.scripts_text(SCRIPTS))
         return
+    start(blocks, typed, problems)
+
+
+def start(
+    blocks: settings.Blocks,
+    typed: flags.Flags,
+    problems: list[Problem],
+    factory: Callable[..., Any] | None = None,
+) -> pathlib.Path:
+    """Check the settings and run the script; returns the log directory.
+
+    `factory` makes environments of a task that only the running program knows.
+    """
     values, saved = resolve(blocks, typed, problems)
     config = settings.to_config(values)
     if config.script in placement.SCRIPTS:
         elements.print(placement.describe(config), flush=True)
         place(config)
-        return
-    spaces = ask_spaces(config)  # Raises before anything is written.
+        return pathlib.Path(config.logdir)
+    env = make_env(config, 0, factory=factory)  # Raises before anything is written.
+    env.close()
+    spaces = env.obs_space, env.act_space
     for key, (old, new) in logdir.differences(saved, values).items():
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
-    elements.print(plan.describe(config, *spaces), flush=True)
-    dispatch(config, *spaces)
+    elements.print(plan.describe(config, *spaces, env.notes), flush=True)
+    dispatch(config, *spaces, factory)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
         write_report(config)
+    return pathlib.Path(config.logdir)
 
 
 def write_report(config: elements.Config) -> None:
@@ -107,14 +123,17 @@ def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
 
 
 def dispatch(
-    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
+    config: elements.Config,
+    obs_space: base.Spaces,
+    act_space: base.Spaces,
+    factory: Callable[..., Any] | None = None,
 ) -> None:
     """Run the script."""
     agent = bind(make_agent, config, obs_space, act_space)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
-    env_train = bind(make_env, config)
-    env_eval = bind(make_env, config, mode="eval")
+    env_train = EnvFactory(config, "train", factory)
+    env_eval = EnvFactory(config, "eval", factory)
     stream, logger = bind(make_stream, config), bind(make_logger, config)
     args = make_args(config)
     match config.script:
@@ -222,13 +241,51 @@ def make_replay(
 
 
 def make_env(
-    config: elements.Config, index: int = 0, mode: str = "train", **overrides: Any
+    config: elements.Config,
+    index: int = 0,
+    mode: str = "train",
+    factory: Callable[..., Any] | None = None,
+    **overrides: Any,
 ) -> base.Env:
     """Environment `index` of the task, seeded and wrapped for the agent."""
-    suite = config.task.partition("_")[0]
-    options = {**config.env.get(suite, {}), **overrides}
+    return wrap_env(make_bare_env(config, index, mode, factory, **overrides))
+
+
+def make_bare_env(
+    config: elements.Config,
+    index: int = 0,
+    mode: str = "train",
+    factory: Callable[..., Any] | None = None,
+    **overrides: Any,
+) -> base.Env:
+    """Environment `index` of the task, seeded, as its suite gives it."""
+    if factory:
+        custom.hold(config.task, factory)  # In whatever process this is.
+    options = {**config.env.get(registry.suite_of(config.task), {}), **overrides}
     seed = env_seed(config.seed, index, mode)
-    return wrap_env(embodied.envs.make(config.task, seed=seed, **options))
+    return registry.make(config.task, seed, index, **options)
+
+
+class EnvFactory:
+    """Makes environment `index`, or several that share one simulator."""
+
+    def __init__(
+        self,
+        config: elements.Config,
+        mode: str = "train",
+        factory: Callable[..., Any] | None = None,
+    ):
+        self._config, self._mode, self._factory = config, mode, factory
+
+    def __call__(self, index: int) -> base.Env:
+        return make_env(self._config, index, self._mode, self._factory)
+
+    def together(self, indices: Sequence[int]) -> batchenv.BatchEnv | None:
+        """These environments as one, if the suite of the task can do that."""
+        task = self._config.task
+        seeds = [env_seed(self._config.seed, index, self._mode) for index in indices]
+        options = self._config.env.get(registry.suite_of(task), {})
+        return registry.make_together(task, seeds, **options)
 
 
 def env_seed(seed: int, index: int, mode: str) -> int:

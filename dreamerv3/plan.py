@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import elements
@@ -15,7 +16,10 @@ RECENT = 20  # Episodes whose mean score is told at the end.
 
 
 def describe(
-    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
+    config: elements.Config,
+    obs_space: base.Spaces,
+    act_space: base.Spaces,
+    notes: Sequence[str] = (),
 ) -> str:
     """Lines on task, model, replay, training, end and log directory."""
     spaces = {**obs_space, **act_space, **latent_space(config)}
@@ -27,7 +31,8 @@ def describe(
         "Ends": _end(config),
         "Logs": str(config.logdir),
     }
-    return "\n".join(f"{name + ':':<10}{text}" for name, text in rows.items())
+    lines = [f"{name + ':':<10}{text}" for name, text in rows.items()]
+    return "\n".join([*lines, *(f"{'Note:':<10}{note}" for note in notes)])
 
 
 def closing(config: elements.Config) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dreamerv3 import outputs, placement
 from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
-from embodied.envs import registry
+from embodied.envs import options, registry
 from embodied.run import restore
 
 LENGTHS = (
@@ -63,6 +63,10 @@ def _is_image_size(value: tuple) -> bool:
     return len(value) == 2 and min(value) > 0
 
 
+def _is_resize(value: tuple) -> bool:
+    return value == (0, 0) or _is_image_size(value)
+
+
 def _is_mults(value: tuple) -> bool:
     return len(value) > 0 and min(value) > 0
 
@@ -102,6 +106,38 @@ RULES = [
         _is_image_size,
         "must be height and width",
         "for example 64 64",
+    ),
+    Rule(
+        r"env\..*\.resize",
+        _is_resize,
+        "must be height and width",
+        "for example 64 64, or 0 0 to leave images as they are",
+    ),
+    Rule(r"env\..*\.actions", *_one_of("all", "needed"), "all is the usual one"),
+    Rule(
+        r"env\.atari.*\.lives",
+        *_one_of("unused", "discount", "reset"),
+        "unused is the protocol of the paper",
+    ),
+    Rule(
+        r"env\.atari.*\.interpolation",
+        *_one_of("area", "bilinear"),
+        "area is the usual one",
+    ),
+    Rule(r"env\.procgen\.mode", *_one_of("easy", "hard"), "hard is the usual one"),
+    Rule(
+        r"env\.dmlab\.renderer",
+        *_one_of("software", "hardware"),
+        "software works everywhere",
+    ),
+    Rule(r"env\..*\.(noops|threads|levels|start)", *_at_least(0), "0 is allowed"),
+    Rule(r"env\..*\.repeat", *_at_least(1), "1 applies each action once"),
+    Rule(r"env\..*\.time_limit", *_at_least(0), "0 leaves it to the environment"),
+    Rule(
+        r"env\..*\.kwargs",
+        options.is_kwargs,
+        "must be a JSON object",
+        """for example '{"name": 1, "other": true}', in single quotes for the shell""",
     ),
     Rule(r"replay\.(size|chunksize)", *_at_least(1), "give a number of steps"),
     Rule(r"replay\.memory", *_at_least(0), "give bytes, 0 leaves it to the system"),

@@ -12,6 +12,7 @@ import numpy as np
 
 from embodied import rpc
 from embodied.core import base
+from embodied.core.batchenv import BatchEnv, make_batch
 from embodied.run import role
 from embodied.run.parallel import placed, wire
 from embodied.run.supervisor import Role
@@ -29,7 +30,7 @@ def parallel_env(
     """Step one or several environments until asked to stop or the run is over."""
     envids = [envid] if isinstance(envid, int) else list(envid)
     make = wire.factory(make_env)
-    worker = EnvWorker([make(index) for index in envids], envids, is_eval)
+    worker = EnvWorker(make_batch(make, envids), envids, is_eval)
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close)
         stack.enter_context(contextlib.suppress(role.StoppedError))  # While it waits.
@@ -69,8 +70,9 @@ def enroll(client: rpc.Client) -> int:
 class EnvWorker:
     """Several environments of one process, stepped together."""
 
-    def __init__(self, envs: Sequence[base.Env], envids: Sequence[int], is_eval: bool):
-        self._envs = list(envs)
+    def __init__(self, envs: BatchEnv, envids: Sequence[int], is_eval: bool):
+        assert len(envs) == len(envids), (len(envs), envids)
+        self._envs = envs
         size = len(self._envs)
         self._seq = 0
         self._routing = {
@@ -95,29 +97,25 @@ class EnvWorker:
         size = len(self._envs)
         action = {
             key: np.zeros((size, *space.shape), space.dtype)
-            for key, space in self._envs[0].act_space.items()
+            for key, space in self._envs.act_space.items()
         }
         return {**action, base.RESET: np.ones(size, bool)}
 
     def step(self, action: base.Batch) -> base.Batch:
         """Observations [N, ...] with their routing, after one step of each."""
         start = time.monotonic()
-        rows = [
-            env.step({key: value[index] for key, value in action.items()})
-            for index, env in enumerate(self._envs)
-        ]
-        duration = (time.monotonic() - start) / len(rows)
+        obs = self._envs.step(action)
+        size = len(self._envs)
+        duration = (time.monotonic() - start) / size
         self._seq += 1
         counts = {
-            wire.SEQ: np.full(len(rows), self._seq, np.int64),
-            wire.ENV_TIME: np.full(len(rows), duration, np.float32),
+            wire.SEQ: np.full(size, self._seq, np.int64),
+            wire.ENV_TIME: np.full(size, duration, np.float32),
         }
-        obs = {key: np.stack([row[key] for row in rows]) for key in rows[0]}
         return {**obs, **self._routing, **counts}
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        self._envs.close()
 
 
 def parallel_envs(

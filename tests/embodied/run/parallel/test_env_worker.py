@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from embodied import rpc
+from embodied.core.batchenv import Separate
 from embodied.envs.dummy import Dummy
 from embodied.run.parallel import env as env_module
 from embodied.run.parallel import wire
@@ -18,7 +19,7 @@ LENGTH = 4  # Steps per episode, not counting the first.
 
 def make_worker(is_eval=False):
     envs = [Dummy("both", size=(8, 8), length=LENGTH, seed=index) for index in IDS]
-    return EnvWorker(envs, IDS, is_eval)
+    return EnvWorker(Separate(envs), IDS, is_eval)
 
 
 def make_action(reset=False):
