@@ -159,7 +159,7 @@ def place(config: elements.Config) -> None:
     Makes no environment to ask for its spaces: a machine that runs the replay or the
     logger need not have the packages of the environment.
     """
-    env_train, env_eval = bind(make_env, config), bind(make_env, config, mode="eval")
+    env_train, env_eval = EnvFactory(config), EnvFactory(config, "eval")
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
     stream, logger = bind(make_stream, config), bind(make_logger, config)

@@ -74,7 +74,8 @@ def read_config(task: str, argv: Sequence[str]) -> elements.Config:
 
 def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
     """Print findings as they come; whether all is well."""
-    strict = {"strict": True} if registry.suite_of(config.task) in STRICT else {}
+    is_strict = registry.suite_of(config.task) in STRICT
+    strict: dict[str, Any] = {"strict": True} if is_strict else {}
     make_bare = bind(training.make_bare_env, config, **strict)
     make_env = bind(training.make_env, config)
     print(f"{config.task}\n")
