@@ -17,9 +17,10 @@ import embodied.replay
 import embodied.run
 import embodied.streams
 from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, placement, plan, rules
+from dreamerv3 import flags, logdir, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
-from embodied.core import base, batchenv, wrappers
+from dreamerv3.viewing import report
+from embodied.core import base, batchenv, spacefile, wrappers
 from embodied.envs import custom, registry
 from embodied.run import parallel
 
@@ -76,11 +77,26 @@ def start(
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
+        spacefile.write(config.logdir, *spaces)
     elements.print(plan.describe(config, *spaces, env.notes), flush=True)
     dispatch(config, *spaces, factory)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
+        write_report(config)
     return pathlib.Path(config.logdir)
+
+
+def write_report(config: elements.Config) -> None:
+    """One file about the run in its log directory; training is over if it fails."""
+    if not config.logger.report:
+        return
+    path = pathlib.Path(config.logdir) / report.FILE
+    try:
+        report.write(config.logdir, path)
+        elements.print(f"Report:   {path}", flush=True)
+    except (OSError, KeyboardInterrupt) as error:
+        reason = str(error) or "interrupted"
+        elements.print(f"Report:   not written, {reason}", color="yellow", flush=True)
 
 
 def resolve(
@@ -177,6 +193,7 @@ def make_agent(
     config: elements.Config,
     obs_space: base.Spaces | None = None,
     act_space: base.Spaces | None = None,
+    quiet: bool = False,
 ) -> base.Agent:
     """The agent; without spaces an environment is made to ask for them."""
     if obs_space is None or act_space is None:
@@ -185,7 +202,10 @@ def make_agent(
         return embodied.RandomAgent(obs_space, act_space, config.seed)
     from dreamerv3.agent import Agent  # Imports JAX, which env machines lack.
 
-    return Agent(obs_space, act_space, make_agent_config(config))
+    agent = Agent(obs_space, act_space, make_agent_config(config))
+    if not quiet:
+        elements.print(agent.describe(), flush=True)
+    return agent
 
 
 def make_agent_config(config: elements.Config) -> elements.Config:
@@ -307,9 +327,4 @@ def make_stream(
 
 def make_logger(config: elements.Config) -> elements.Logger:
     """A logger with the outputs that `logger.outputs` names."""
-    makers: dict[str, Callable[[], Any]] = {
-        "terminal": bind(embodied.metrics.TerminalOutput, config.logger.filter),
-        "jsonl": bind(embodied.metrics.JSONLOutput, config.logdir),
-    }
-    outputs = [makers[name]() for name in config.logger.outputs]
-    return elements.Logger(elements.Counter(), outputs)
+    return embodied.metrics.Logger(elements.Counter(), outputs.make(config))

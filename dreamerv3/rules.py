@@ -9,13 +9,12 @@ import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from dreamerv3 import placement
+from dreamerv3 import outputs, placement
 from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
 from embodied.envs import options, registry
 from embodied.run import restore
 
-OUTPUTS = ("terminal", "jsonl")
 LENGTHS = (
     "batch_size",
     "batch_length",
@@ -146,6 +145,11 @@ RULES = [
     Rule(r"replay\.fracs\..*", *_within(0, 1), "fractions add up to 1"),
     Rule(r"logger\.fps", *_at_least(1), "15 is usual"),
     Rule(
+        r"logger\.wandb\.mode",
+        *_one_of("online", "offline", ""),
+        "'' leaves it to WANDB_MODE",
+    ),
+    Rule(
         r"jax\.platform", *_one_of("auto", "cpu", "cuda", "tpu"), "auto takes the best"
     ),
     Rule(
@@ -186,6 +190,7 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
     problems += _check_paths(values)
     problems += _check_parallel(values)
     problems += placement.check(values)
+    problems += outputs.check(values)
     return problems
 
 
@@ -197,11 +202,6 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
         remedy += f"scripts: {', '.join(scripts)}"
         rule = "there is no such script"
         problems.append(Problem("script", values["script"], rule, remedy))
-    for name in values["logger.outputs"]:
-        if name not in OUTPUTS:
-            remedy = f"outputs: {', '.join(OUTPUTS)}"
-            rule = "there is no such output"
-            problems.append(Problem("logger.outputs", name, rule, remedy))
     if not placement.needs_env(values["script"]):
         return problems
     try:

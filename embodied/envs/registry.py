@@ -106,6 +106,9 @@ SUITES = {
         extra="gymnasium",
         needs=("gymnasium",),
     ),
+    "track": Suite(
+        "embodied.envs.track", "Track", "Walk to a target on a line (vectors)."
+    ),
     "loconav": Suite(
         "embodied.envs.loconav",
         "LocoNav",

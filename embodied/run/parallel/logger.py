@@ -16,6 +16,7 @@ from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.episodes import EpisodeTracker
 from embodied.core.usage import Processes, make_usage
+from embodied.metrics.summary import kind
 from embodied.run import restore, role
 from embodied.run.parallel import wire
 from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
@@ -151,7 +152,8 @@ class Scoreboard:
     def _apply(self, method: str, payload: Any) -> None:
         """Take a call, or raise and be as before: all that can fail comes first."""
         if method == "add":
-            _check(payload)
+            for name, value in payload.items():
+                kind(name, value)  # Refuses what no output could show.
             for name in (TRAINED, *SHARES):
                 float(payload.get(name, 0))
             self._logger.add(payload)
@@ -187,14 +189,6 @@ class Scoreboard:
             self._logger.add(episode.metrics(), prefix=f"{prefix}episode")
             self._logger.add(episode.videos, prefix=f"{prefix}epstats")
             self._stats.add(wire.prefixed(f"{prefix}epstats", episode.stats))
-
-
-def _check(metrics: base.Metrics) -> None:
-    """Refuse what no output can write, before every later write fails for it."""
-    for name, value in metrics.items():
-        if not isinstance(value, str) and np.asarray(value).dtype.kind not in "biuf":
-            kind = type(value).__name__
-            raise TypeError(f"metric '{name}' is neither numbers nor text but {kind}")
 
 
 def _check_steps(steps: base.Batch) -> None:

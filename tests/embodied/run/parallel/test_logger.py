@@ -21,7 +21,7 @@ class Life:
     def __init__(self, directory):
         self.directory = directory
         self.output = RecordedOutput()
-        outputs = [self.output, JSONLOutput(directory)]
+        outputs = [self.output, JSONLOutput(directory, clock=lambda: 0.0)]
         self.logger = elements.Logger(elements.Counter(), outputs)
         args = elements.Config(envs=ENVS, episode_timeout=1e9)
         self.board = Scoreboard(self.logger, directory / "ckpt" / "logger", args)
