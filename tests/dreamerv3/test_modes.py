@@ -57,10 +57,8 @@ def test_bfloat16(kit):
     wide = kit.agent(**options)
     agent = kit.agent(**options, **{"jax.compute_dtype": "bfloat16"})
     data, seen = kit.batch(agent), []
-    text = agent._function("train", None, {"rows": data["reward"]}).lower(
-        *train_arguments(agent, data)
-    )
-    assert "bf16" in text.as_text()
+    args = train_arguments(agent, data)
+    assert "bf16" in jax.jit(agent.model.train).lower(*args).as_text()
     for one in (wide, agent):
         seen.append(losses(one.train(one.init_train(kit.batch_size), data)[2]))
     for key, value in seen[0].items():
