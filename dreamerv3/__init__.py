@@ -1,1 +1,25 @@
-"""The DreamerV3 agent and its command line."""
+"""The DreamerV3 agent, its command line, and its use from Python."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dreamerv3.api import train as train
+    from dreamerv3.player import Player as Player
+    from dreamerv3.player import load as load
+
+# Imported when first used: programs that need only a part start faster, and machines
+# with environments need no JAX.
+PUBLIC = {
+    "train": "dreamerv3.api",
+    "load": "dreamerv3.player",
+    "Player": "dreamerv3.player",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'dreamerv3' has no attribute '{name}'")
+    return getattr(importlib.import_module(PUBLIC[name]), name)

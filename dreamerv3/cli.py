@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dreamerv3 import config, flags
 from dreamerv3.commands.base import COMMANDS, CommandError
 from dreamerv3.config import ConfigError, Problem
+from embodied.core import wrappers
 from embodied.core.checkpoint import CheckpointError
 from embodied.envs.registry import TaskError
 from embodied.run.supervisor import RoleError
@@ -24,6 +25,11 @@ def cli() -> None:
         sys.exit(2)
     except TaskError as error:
         problem = Problem("task", error.task, error.rule, error.remedy)
+        print(flags.problems_text([problem]), file=sys.stderr)
+        sys.exit(2)
+    except wrappers.SpaceError as error:  # While an environment was made.
+        remedy = "dreamerv3 check-env TASK finds all of what is wrong with it"
+        problem = Problem("task", "", str(error), remedy)
         print(flags.problems_text([problem]), file=sys.stderr)
         sys.exit(2)
     except CommandError as error:

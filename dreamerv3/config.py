@@ -36,7 +36,8 @@ class ConfigError(Exception):
     """All problems of the settings at once."""
 
     def __init__(self, problems: Sequence[Problem]):
-        super().__init__(f"{len(problems)} problems")
+        lines = [f"{p.key} = {p.value}: {p.rule}; {p.remedy}" for p in problems]
+        super().__init__("\n".join(lines))
         self.problems = list(problems)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -112,7 +113,8 @@ def problems_text(problems: Sequence[Problem]) -> str:
     for problem in problems:
         value = f" = {problem.value}" if problem.value != "" else ""
         lines += ["", f"  {problem.key}{value}"]
-        lines += [f"    rule:   {problem.rule}", f"    remedy: {problem.remedy}"]
+        rule = textwrap.indent(problem.rule, " " * 12).strip()  # May have a traceback.
+        lines += [f"    rule:   {rule}", f"    remedy: {problem.remedy}"]
     return "\n".join(lines)
 
 

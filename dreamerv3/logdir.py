@@ -28,6 +28,9 @@ def expand(values: Flat, problems: list[Problem]) -> str:
     """The log directory with its placeholders filled in."""
     known = {name: values.get(name) for name in PLACEHOLDERS}
     known["timestamp"] = elements.timestamp()
+    known["task"] = re.sub(
+        r"[^\w.-]+", "_", str(known["task"])
+    )  # One folder, not many.
     try:
         return str(pathlib.Path(values["logdir"].format(**known)).expanduser())
     except (KeyError, IndexError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import elements
@@ -15,7 +16,10 @@ RECENT = 20  # Episodes whose mean score is told at the end.
 
 
 def describe(
-    config: elements.Config, obs_space: base.Spaces, act_space: base.Spaces
+    config: elements.Config,
+    obs_space: base.Spaces,
+    act_space: base.Spaces,
+    notes: Sequence[str] = (),
 ) -> str:
     """Lines on task, model, replay, training, end and log directory."""
     spaces = {**obs_space, **act_space, **latent_space(config)}
@@ -27,7 +31,8 @@ def describe(
         "Ends": _end(config),
         "Logs": str(config.logdir),
     }
-    return "\n".join(f"{name + ':':<10}{text}" for name, text in rows.items())
+    lines = [f"{name + ':':<10}{text}" for name, text in rows.items()]
+    return "\n".join([*lines, *(f"{'Note:':<10}{note}" for note in notes)])
 
 
 def closing(config: elements.Config) -> str:
@@ -35,6 +40,7 @@ def closing(config: elements.Config) -> str:
     path = pathlib.Path(config.logdir) / "scores.jsonl"
     rows = path.read_text().splitlines()[-RECENT:] if path.exists() else []
     scores = [json.loads(row)["episode/score"] for row in rows]
+    scores = [score for score in scores if score is not None]  # Not finite.
     score = "no episode has ended yet"
     if scores:
         score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
@@ -42,7 +48,7 @@ def closing(config: elements.Config) -> str:
     return (
         f"Score:    {score}\n"
         f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
-        f"Evaluate: {flag} --script eval_only"
+        f"Evaluate: dreamerv3 eval {config.logdir}"
     )
 
 

@@ -9,6 +9,8 @@ from embodied.core.base import Env as Env
 from embodied.core.base import Replay as Replay
 from embodied.core.base import Space as Space
 from embodied.core.base import Stream as Stream
+from embodied.core.base import special_spaces as special_spaces
+from embodied.core.base import special_values as special_values
 from embodied.core.checkpoint import Checkpoint as Checkpoint
 from embodied.core.driver import Driver as Driver
 from embodied.core.episodes import EpisodeTracker as EpisodeTracker

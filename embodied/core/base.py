@@ -44,6 +44,35 @@ RESET = "reset"
 STEPID = "stepid"
 # Prefix of observation keys that are logged but neither learned from nor stored.
 LOG_PREFIX = "log/"
+# Keys with a meaning of their own, which an environment must not use for anything else:
+# those above and what a parallel run sends along with each observation.
+RESERVED = {REWARD, IS_FIRST, IS_LAST, IS_TERMINAL, RESET, STEPID}
+RESERVED |= {"envid", "is_eval", "seq", "env_time", "consec"}
+
+
+def special_spaces() -> Spaces:
+    """The spaces every observation holds besides the environment's own."""
+    return {
+        REWARD: Space(np.float32),
+        IS_FIRST: Space(bool),
+        IS_LAST: Space(bool),
+        IS_TERMINAL: Space(bool),
+    }
+
+
+def special_values(
+    reward: float = 0.0,
+    is_first: bool = False,
+    is_last: bool = False,
+    is_terminal: bool = False,
+) -> dict[str, Any]:
+    """The values of `special_spaces`."""
+    return {
+        REWARD: np.float32(reward),
+        IS_FIRST: np.bool_(is_first),
+        IS_LAST: np.bool_(is_last),
+        IS_TERMINAL: np.bool_(is_terminal),
+    }
 
 
 class Env(abc.ABC):
@@ -69,6 +98,11 @@ class Env(abc.ABC):
     @abc.abstractmethod
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         """Apply an action (or reset) and return the next observation."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a person should know of how the environment is shown to the agent."""
+        return ()
 
     def render(self) -> Array | None:
         """A uint8 image [H, W, 3] of the current state for people, if there is one."""
@@ -157,20 +191,26 @@ class Replay(abc.ABC):
         """Number of steps ever added, including evicted ones."""
 
     @abc.abstractmethod
-    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> None:
+    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> bool:
         """Append a step to the stream of a worker; once it returns, it is safe.
 
         `seq` numbers the steps of a worker. One that is not larger than the last is a
         repetition and is ignored; one that leaves out numbers begins a new stream.
+        Returns whether the step was new.
         """
 
     def add_batch(
         self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
-    ) -> None:
-        """Append one step per worker; leaves of `steps` are [len(workers), ...]."""
+    ) -> int:
+        """Append one step per worker; leaves of `steps` are [len(workers), ...].
+
+        Returns how many of them were new.
+        """
+        added = 0
         for index, worker in enumerate(workers):
             step = {key: value[index] for key, value in steps.items()}
-            self.add(step, worker, None if seqs is None else seqs[index])
+            added += self.add(step, worker, None if seqs is None else seqs[index])
+        return added
 
     @abc.abstractmethod
     def sample(self, batch: int, mode: Mode = "train") -> Batch:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import elements
 import numpy as np
 
 from embodied.core import base
+from embodied.core.resize import AreaResize
 
 
 class Wrapper(base.Env):
@@ -29,6 +30,10 @@ class Wrapper(base.Env):
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         return self.env.step(action)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.env.notes
 
     def render(self) -> np.ndarray | None:
         return self.env.render()
@@ -165,8 +170,8 @@ class ResizeImage(Wrapper):
         super().__init__(env)
         self._size = size
         images = {k: v for k, v in env.obs_space.items() if is_image(v)}
-        self._weights = {
-            key: tuple(map(area_weights, space.shape[:2], size))
+        self._resize = {
+            key: AreaResize(space.shape[:2], size)
             for key, space in images.items()
             if space.shape[:2] != tuple(size)
         }
@@ -177,16 +182,38 @@ class ResizeImage(Wrapper):
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         obs = dict(self.env.step(action))
-        for key, (rows, columns) in self._weights.items():
-            image = np.einsum("ih,hwc->iwc", rows, obs[key], optimize=True)
-            image = np.einsum("jw,iwc->ijc", columns, image, optimize=True)
-            obs[key] = (image + 0.5).astype(np.uint8)
+        for key, resize in self._resize.items():
+            obs[key] = resize(obs[key])
         return obs
 
     def _space(self, key: str, space: base.Space) -> base.Space:
-        if key not in self._weights:
+        if key not in self._resize:
             return space
         return elements.Space(np.uint8, (*self._size, space.shape[2]))
+
+
+class GrayImage(Wrapper):
+    """Turns colour images into gray ones by the luminance of Rec. 601."""
+
+    WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
+
+    def __init__(self, env: base.Env):
+        super().__init__(env)
+        images = {k: v for k, v in env.obs_space.items() if is_image(v)}
+        self._keys = [key for key, space in images.items() if space.shape[2] == 3]
+
+    @property
+    def obs_space(self) -> base.Spaces:
+        spaces = self.env.obs_space
+        gray = {k: (*spaces[k].shape[:2], 1) for k in self._keys}
+        return {**spaces, **{k: elements.Space(np.uint8, v) for k, v in gray.items()}}
+
+    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        obs = dict(self.env.step(action))
+        for key in self._keys:
+            gray = obs[key] @ self.WEIGHTS + 0.5
+            obs[key] = gray.astype(np.uint8)[..., None]
+        return obs
 
 
 class PadImage(Wrapper):
@@ -271,6 +298,10 @@ class SpaceError(ValueError):
     """A value or a space that breaks the contract; the message names the key."""
 
 
+class RangeError(SpaceError):
+    """A value of the right kind that is not finite or outside of its bounds."""
+
+
 def check_values(values: Mapping[str, Any], spaces: base.Spaces, what: str) -> None:
     """Raise `SpaceError` unless there is exactly one fitting value per space."""
     missing, extra = set(spaces) - set(values), set(values) - set(spaces)
@@ -279,10 +310,11 @@ def check_values(values: Mapping[str, Any], spaces: base.Spaces, what: str) -> N
             f"{what} lacks keys {sorted(missing)} and has unknown keys {sorted(extra)}"
         )
     for key, space in spaces.items():
-        _check_value(np.asarray(values[key]), space, f"{what} '{key}'")
+        check_value(np.asarray(values[key]), space, f"{what} '{key}'")
 
 
-def _check_value(value: np.ndarray, space: base.Space, what: str) -> None:
+def check_value(value: np.ndarray, space: base.Space, what: str) -> None:
+    """Raise `SpaceError` unless the value has the dtype, shape and range it should."""
     if value.dtype != space.dtype:
         raise SpaceError(f"{what} is {value.dtype}, its space says {space.dtype}")
     if value.shape != space.shape:
@@ -290,26 +322,16 @@ def _check_value(value: np.ndarray, space: base.Space, what: str) -> None:
     if value.dtype == np.uint8 or value.dtype == bool:
         return  # Every value fits.
     if not np.isfinite(value).all():
-        raise SpaceError(f"{what} is not finite: {value}")
+        raise RangeError(f"{what} is not finite: {value}")
     # Integer bounds exclude their upper end.
     above = value >= space.high if space.discrete else value > space.high
     if (value < space.low).any() or above.any():
-        raise SpaceError(f"{what} is outside of {space.low} to {space.high}: {value}")
+        raise RangeError(f"{what} is outside of {space.low} to {space.high}: {value}")
 
 
 def is_image(space: base.Space) -> bool:
     """Whether a space is an image [H, W, C] of bytes."""
     return space.dtype == np.uint8 and len(space.shape) == 3
-
-
-def area_weights(source: int, target: int) -> np.ndarray:
-    """Matrix [target, source] that averages the interval each target pixel covers."""
-    edges = np.linspace(0, source, target + 1)
-    pixels = np.arange(source)
-    upper = np.minimum(edges[1:, None], pixels[None] + 1)
-    lower = np.maximum(edges[:-1, None], pixels[None])
-    overlap = np.maximum(0, upper - lower)
-    return (overlap / overlap.sum(1, keepdims=True)).astype(np.float32)
 
 
 def _unify(spaces: base.Spaces) -> base.Spaces:

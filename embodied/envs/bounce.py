@@ -59,13 +59,8 @@ class Bounce(base.Env):
     @property
     def obs_space(self) -> base.Spaces:
         size = CELLS * self._scale
-        return {
-            "image": elements.Space(np.uint8, (size, size, 3)),
-            "reward": elements.Space(np.float32),
-            "is_first": elements.Space(bool),
-            "is_last": elements.Space(bool),
-            "is_terminal": elements.Space(bool),
-        }
+        image = elements.Space(np.uint8, (size, size, 3))
+        return {"image": image, **base.special_spaces()}
 
     @property
     def act_space(self) -> base.Spaces:
@@ -117,13 +112,8 @@ class Bounce(base.Env):
         )
 
     def _obs(self, is_first: bool = False) -> dict[str, Any]:
-        return {
-            "image": self.render(),
-            "reward": np.float32(self._state.caught),
-            "is_first": np.bool_(is_first),
-            "is_last": np.bool_(self._done),
-            "is_terminal": np.bool_(False),
-        }
+        special = base.special_values(self._state.caught, is_first, self._done)
+        return {"image": self.render(), **special}
 
 
 def _bounce(position: int, direction: int, low: int, high: int) -> tuple[int, int]:

@@ -43,10 +43,7 @@ class Dummy(base.Env):
             "count": elements.Space(np.float32, (), 0, self._length),
             "float2d": elements.Space(np.float32, (4, 5)),
             "int2d": elements.Space(np.int32, (2, 3), 0, 4),
-            "reward": elements.Space(np.float32),
-            "is_first": elements.Space(bool),
-            "is_last": elements.Space(bool),
-            "is_terminal": elements.Space(bool),
+            **base.special_spaces(),
         }
 
     @property
@@ -78,8 +75,5 @@ class Dummy(base.Env):
             "count": np.float32(self._count),
             "float2d": self._rng.standard_normal((4, 5), np.float32),
             "int2d": self._rng.integers(0, 4, (2, 3), np.int32),
-            "reward": np.float32(reward),
-            "is_first": np.bool_(is_first),
-            "is_last": np.bool_(self._done),
-            "is_terminal": np.bool_(self._done),
+            **base.special_values(reward, is_first, self._done, self._done),
         }

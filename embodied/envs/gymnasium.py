@@ -1,133 +1,225 @@
-"""Any environment registered with Gymnasium."""
+"""Any environment registered with Gymnasium, and any object that is one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import elements
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
-from embodied.core import base
+from embodied.core import base, wrappers
+from embodied.envs import codecs, options
+from embodied.envs.faults import user_traceback
 from embodied.envs.registry import TaskError
 
-OBS, ACTION = "obs", "action"  # Keys of spaces that are not dictionaries.
+OBS, ACTION, IMAGE = "obs", "action", "image"  # Keys of spaces that have no name.
+REMEDY = "wrap the environment to give Box, Discrete, MultiDiscrete, MultiBinary, "
+REMEDY += "Dict or Tuple instead"
+TEXT_REMEDY = "wrap the environment to give tokens, for example as MultiDiscrete"
 
 
-class UnsupportedSpaceError(ValueError):
-    """A space that has no counterpart here; the message names its key."""
+def make(
+    name: str,
+    seed: int = 0,
+    strict: bool = False,
+    kwargs: str | Mapping[str, Any] = "{}",
+    render: bool = False,
+    vector: bool = True,
+    repeat: int = 1,
+    time_limit: int = 0,
+    resize: Sequence[int] = (64, 64),
+    gray: bool = False,
+) -> base.Env:
+    """The environment of an id, with the options of `env.gymnasium`."""
+    arguments = options.parse_kwargs(kwargs)
+    if render:
+        arguments = {"render_mode": "rgb_array", **arguments}
+    if time_limit:
+        arguments["max_episode_steps"] = time_limit * repeat  # Also above its own.
+    inner = _create(name, arguments)
+    env = adapt(f"gymnasium_{name}", inner, seed, strict, render, vector)
+    return options.present(env, repeat, 0, resize, gray)
+
+
+def adapt(
+    task: str,
+    env: gymnasium.Env,
+    seed: int = 0,
+    strict: bool = False,
+    render: bool = False,
+    vector: bool = True,
+    group: str = "env.gymnasium",
+) -> base.Env:
+    """An environment object as ours; what cannot be done is a `TaskError`."""
+    try:
+        return Gymnasium(env, seed, strict, render, vector)
+    except codecs.UnsupportedSpaceError as error:
+        remedy = error.remedy.replace("{group}", group)
+        raise TaskError(task, str(error), remedy) from None
 
 
 class Gymnasium(base.Env):
-    """Adapts an environment id; dictionary spaces keep their keys, joined by slashes.
+    """Adapts an environment; dictionary spaces keep their keys, joined by slashes.
 
-    An image observation is called `image` and any other one `obs`.
+    An image is called `image`, any other observation without a name `obs`. `render`
+    adds what a person would see as `image`; without `vector` only images are observed.
     """
 
-    def __init__(self, name: str, seed: int = 0, **options: Any):
-        try:
-            self._env = gymnasium.make(name, **options)
-        except gymnasium.error.Error as error:
-            remedy = "gymnasium.pprint_registry() lists the ids that are installed"
-            raise TaskError(f"gymnasium_{name}", str(error), remedy) from None
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        seed: int = 0,
+        strict: bool = False,
+        render: bool = False,
+        vector: bool = True,
+    ):
+        self._env = env
         self._seed: int | None = seed  # Used by the first reset only.
         self._done = True
-        self._obs_key = OBS
-        if _is_image(self._env.observation_space):
-            self._obs_key = "image"
-        try:
-            self._obs_space = _spaces(self._env.observation_space, self._obs_key)
-            self._act_space = _spaces(self._env.action_space, ACTION)
-        except UnsupportedSpaceError as error:
-            remedy = "wrap it to give Box, Discrete, MultiDiscrete, MultiBinary or Dict"
-            raise TaskError(f"gymnasium_{name}", str(error), remedy) from None
+        namer = codecs.Namer(ACTION)
+        self._action = _codec(env.action_space, ACTION, namer, True, strict)
+        namer = codecs.Namer(OBS, tuple(self._action.spaces))
+        self._value = _codec(env.observation_space, OBS, namer, False, strict)
+        if isinstance(self._value, codecs.Image):
+            self._value = codecs.Image(IMAGE, self._value.own, strict)
+        self._obs_space = dict(self._value.spaces)
+        if not vector:
+            images = {k: v for k, v in self._obs_space.items() if wrappers.is_image(v)}
+            self._obs_space = images
+        self._frame: codecs.Image | None = self._ask_frame() if render else None
+        if not self._obs_space:
+            message = "there is no image to observe and env.gymnasium.vector is False"
+            remedy = "use --{group}.render True, or leave vector True"
+            raise codecs.UnsupportedSpaceError(message, remedy)
 
     @property
     def obs_space(self) -> base.Spaces:
-        return {
-            **self._obs_space,
-            "reward": elements.Space(np.float32),
-            "is_first": elements.Space(bool),
-            "is_last": elements.Space(bool),
-            "is_terminal": elements.Space(bool),
-        }
+        return {**self._obs_space, **base.special_spaces()}
 
     @property
     def act_space(self) -> base.Spaces:
-        return {**self._act_space, "reset": elements.Space(bool)}
+        return {**self._action.spaces, base.RESET: elements.Space(bool)}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [*self._value.notes, *self._action.notes]
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        if action["reset"] or self._done:
+        if action[base.RESET] or self._done:
             obs, _ = self._env.reset(seed=self._seed)
             self._seed, self._done = None, False
-            return self._obs(obs, 0.0, is_first=True)
-        value = _unflatten(self._env.action_space, action, ACTION)
+            return self._obs(obs, base.special_values(is_first=True))
+        value = self._action.decode(action)
         obs, reward, terminated, truncated, _ = self._env.step(value)
         self._done = bool(terminated or truncated)
-        return self._obs(obs, float(reward), is_terminal=bool(terminated))
+        special = base.special_values(
+            float(reward), False, self._done, bool(terminated)
+        )
+        return self._obs(obs, special)
 
     def render(self) -> np.ndarray | None:
-        image = self._env.render()
+        image = self._env.render() if self._env.render_mode == "rgb_array" else None
         return image if isinstance(image, np.ndarray) else None
 
     def close(self) -> None:
         self._env.close()
 
-    def _obs(
-        self, obs: Any, reward: float, is_first: bool = False, is_terminal: bool = False
-    ) -> dict[str, Any]:
-        values = _flatten(self._env.observation_space, obs, self._obs_key)
-        return {
-            **values,
-            "reward": np.float32(reward),
-            "is_first": np.bool_(is_first),
-            "is_last": np.bool_(self._done),
-            "is_terminal": np.bool_(is_terminal),
-        }
+    def _obs(self, obs: Any, special: dict[str, Any]) -> dict[str, Any]:
+        values = self._value.encode(obs)
+        if self._frame:
+            values |= self._frame.encode(self._env.render())
+        return {**{k: values[k] for k in self._obs_space if k in values}, **special}
+
+    def _ask_frame(self) -> codecs.Image:
+        """How the rendered image looks, which is known only from one."""
+        if IMAGE in self._obs_space:
+            message = f"it observes an '{IMAGE}' already"
+            remedy = "leave --{group}.render False"
+            raise codecs.UnsupportedSpaceError(message, remedy)
+        self._env.reset(seed=self._seed)
+        frame = self._env.render()
+        if not isinstance(frame, np.ndarray):
+            message = f"it renders no array in mode '{self._env.render_mode}'"
+            remedy = "leave --{group}.render False, or give its constructor "
+            remedy += 'render_mode="rgb_array"'
+            raise codecs.UnsupportedSpaceError(message, remedy)
+        codec = codecs.Image(IMAGE, elements.Space(np.uint8, frame.shape))
+        self._obs_space |= codec.spaces
+        return codec
 
 
-def _spaces(space: gymnasium.Space, key: str) -> base.Spaces:
+def _create(name: str, arguments: dict[str, Any]) -> gymnasium.Env:
+    task = f"gymnasium_{name}"
+    try:
+        return gymnasium.make(name, disable_env_checker=True, **arguments)
+    except gymnasium.error.DependencyNotInstalled as error:
+        remedy = "install what it names, or choose another task"
+        raise TaskError(task, str(error), remedy) from None
+    except gymnasium.error.Error as error:
+        known = {key.lower(): key for key in gymnasium.registry}
+        near = difflib.get_close_matches(name.lower(), known, 3)
+        ids = " or ".join(f"gymnasium_{known[key]}" for key in near)
+        remedy = f"did you mean {ids}? " if ids else ""
+        remedy += "gymnasium.pprint_registry() lists the ids that are installed"
+        raise TaskError(task, str(error), remedy) from None
+    except Exception as error:
+        rule = f"its constructor raised:\n{user_traceback(error)}"
+        given = {k: v for k, v in arguments.items() if k != "max_episode_steps"}
+        remedy = f"mend it, or the arguments it was given: {given}"
+        raise TaskError(task, rule, remedy) from None
+
+
+def _codec(
+    space: gymnasium.Space, key: str, namer: codecs.Namer, action: bool, strict: bool
+) -> codecs.Codec:
     match space:
-        case gymnasium.spaces.Dict():
-            children = [_spaces(s, _join(key, k)) for k, s in space.spaces.items()]
-            return {k: v for child in children for k, v in child.items()}
-        case gymnasium.spaces.Discrete(n=n, start=0):
-            return {key: elements.Space(np.int32, (), 0, int(n))}
-        case gymnasium.spaces.MultiDiscrete() if not np.any(space.start):
-            return {key: elements.Space(np.int32, space.shape, 0, space.nvec)}
-        case gymnasium.spaces.MultiBinary():
-            return {key: elements.Space(np.int32, space.shape, 0, 2)}
-        case gymnasium.spaces.Box():
-            return {
-                key: elements.Space(space.dtype, space.shape, space.low, space.high)
-            }
-    raise UnsupportedSpaceError(f"the space {space} of '{key}' is not supported yet")
+        case spaces.Dict():
+            return _group(space.spaces, dict, key, namer, action, strict)
+        case spaces.Tuple():
+            children = dict(enumerate(space.spaces))
+            return _group(children, codecs.to_tuple, key, namer, action, strict)
+        case spaces.Discrete() | spaces.MultiDiscrete() | spaces.MultiBinary():
+            return codecs.leaf(key, _own(space), action, strict, codecs.MAX_CLASSES)
+        case spaces.Box():
+            return codecs.leaf(key, _own(space), action, strict)
+        case spaces.Text():
+            message = f"'{key}' is text, which the agent cannot read"
+            raise codecs.UnsupportedSpaceError(message, TEXT_REMEDY)
+    message = f"the space {space} of '{key}' is not supported"
+    raise codecs.UnsupportedSpaceError(message, REMEDY)
 
 
-def _flatten(space: gymnasium.Space, value: Any, key: str) -> dict[str, np.ndarray]:
-    if isinstance(space, gymnasium.spaces.Dict):
-        parts = [_flatten(s, value[k], _join(key, k)) for k, s in space.spaces.items()]
-        return {k: v for part in parts for k, v in part.items()}
-    if isinstance(space, gymnasium.spaces.Box):
-        return {key: np.asarray(value, space.dtype)}
-    return {key: np.asarray(value, np.int32)}
+def _group(
+    children: Mapping[Any, gymnasium.Space],
+    build: Any,
+    key: str,
+    namer: codecs.Namer,
+    *flags: bool,
+) -> codecs.Codec:
+    parts = {
+        name: _codec(child, namer.join(key, name), namer, *flags)
+        for name, child in children.items()
+    }
+    if not parts:
+        raise codecs.UnsupportedSpaceError(f"the space of '{key}' is empty", REMEDY)
+    return codecs.Group(parts, build)
 
 
-def _unflatten(space: gymnasium.Space, values: Mapping[str, Any], key: str) -> Any:
+def _own(space: gymnasium.Space) -> elements.Space:
+    """Our way to write an array space: the upper end of integers is exclusive."""
     match space:
-        case gymnasium.spaces.Dict():
-            children = space.spaces.items()
-            return {k: _unflatten(s, values, _join(key, k)) for k, s in children}
-        case gymnasium.spaces.Discrete():
-            return int(values[key])
-    return np.asarray(values[key], space.dtype)
-
-
-def _join(key: str, child: str) -> str:
-    """Children of the outermost dictionary keep their own names."""
-    return child if key in (OBS, ACTION, "image") else f"{key}/{child}"
-
-
-def _is_image(space: gymnasium.Space) -> bool:
-    return space.dtype == np.uint8 and len(space.shape or ()) == 3
+        case spaces.Discrete():
+            start = int(space.start)
+            return elements.Space(space.dtype, (), start, start + int(space.n))
+        case spaces.MultiDiscrete():
+            high = space.start + space.nvec
+            return elements.Space(space.dtype, space.shape, space.start, high)
+        case spaces.MultiBinary():
+            return elements.Space(space.dtype, space.shape, 0, 2)
+        case spaces.Box():
+            return codecs.box(space.dtype, space.shape, space.low, space.high)
+    raise AssertionError(space)

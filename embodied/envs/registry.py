@@ -1,7 +1,8 @@
 """Which suites there are and how a task name becomes an environment.
 
-A task is `suite_name`, for example `bounce_32`. A suite's module is imported only when
-one of its tasks is made, so that an environment needs only its own packages.
+A task is `suite_name`, for example `bounce_32`, or names a class or factory of your own
+as `path/to/file.py:Name` or `package.module:Name`. A suite's module is imported only
+when one of its tasks is made, so that an environment needs only its own packages.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from embodied.core import base
+from embodied.core.batchenv import BatchEnv
 
 
 class TaskError(ValueError):
@@ -33,21 +35,129 @@ class Suite(NamedTuple):
     about: str
     extra: str = ""  # Of this package, which installs what the suite needs.
     needs: tuple[str, ...] = ()  # Modules that must be importable.
+    together: str = ""  # Function that makes several as one `BatchEnv`, by their seeds.
+    install: str = ""  # How to get what no extra can install.
 
+
+CUSTOM = "custom"  # The suite of tasks that name a class or factory.
+ALIASES = {"gym": "gymnasium"}
 
 SUITES = {
+    "atari": Suite(
+        "embodied.envs.atari",
+        "Atari",
+        "Atari games with sticky actions.",
+        extra="atari",
+        needs=("ale_py",),
+    ),
+    "atari100k": Suite(
+        "embodied.envs.atari",
+        "atari100k",
+        "Atari games with little experience.",
+        extra="atari",
+        needs=("ale_py",),
+    ),
     "bounce": Suite(
         "embodied.envs.bounce", "Bounce", "Keep a paddle under a ball (images)."
+    ),
+    "bsuite": Suite(
+        "embodied.envs.bsuite",
+        "BSuite",
+        "Small experiments that test one ability each.",
+        extra="bsuite",
+        needs=("bsuite",),
+    ),
+    "crafter": Suite(
+        "embodied.envs.crafter",
+        "Crafter",
+        "Survive and build in an open world (images).",
+        extra="crafter",
+        needs=("crafter",),
+    ),
+    "dmc": Suite(
+        "embodied.envs.dmc",
+        "make",
+        "DeepMind Control Suite: robots, from vectors or images.",
+        extra="dmc",
+        needs=("dm_control",),
+    ),
+    "dmlab": Suite(
+        "embodied.envs.dmlab",
+        "DMLab",
+        "DeepMind Lab: memory and navigation (images).",
+        needs=("deepmind_lab",),
+        install="build deepmind_lab from its source, which no registry has",
     ),
     "dummy": Suite(
         "embodied.envs.dummy", "Dummy", "All kinds of spaces, nothing to learn."
     ),
+    "envpool": Suite(
+        "embodied.envs.envpool",
+        "make",
+        "Atari, MuJoCo and more, many environments a process.",
+        extra="envpool",
+        needs=("envpool",),
+        together="together",
+    ),
     "gymnasium": Suite(
         "embodied.envs.gymnasium",
-        "Gymnasium",
+        "make",
         "Any environment registered with Gymnasium.",
         extra="gymnasium",
         needs=("gymnasium",),
+    ),
+    "track": Suite(
+        "embodied.envs.track", "Track", "Walk to a target on a line (vectors)."
+    ),
+    "loconav": Suite(
+        "embodied.envs.loconav",
+        "LocoNav",
+        "Walkers that find their way, seen through their eyes.",
+        extra="loconav",
+        needs=("dm_control",),
+    ),
+    "memmaze": Suite(
+        "embodied.envs.memmaze",
+        "MemMaze",
+        "Mazes that need a long memory (images).",
+        extra="memmaze",
+        needs=("memory_maze",),
+    ),
+    "minecraft": Suite(
+        "embodied.envs.minecraft",
+        "make",
+        "Collect a diamond from scratch.",
+        needs=("minerl",),
+        install="pip install minerl==0.4.4, which needs Java 8",
+    ),
+    "minigrid": Suite(
+        "embodied.envs.minigrid",
+        "MiniGrid",
+        "Grid worlds of MiniGrid and BabyAI.",
+        extra="minigrid",
+        needs=("minigrid",),
+    ),
+    "popgym": Suite(
+        "embodied.envs.popgym",
+        "make",
+        "Partially observed puzzles and control.",
+        extra="popgym",
+        needs=("popgym",),
+    ),
+    "pinpad": Suite(
+        "embodied.envs.pinpad", "PinPad", "Step on pads in an order to be found out."
+    ),
+    "procgen": Suite(
+        "embodied.envs.procgen",
+        "Procgen",
+        "Games with levels made anew (images).",
+        needs=("procgen",),
+        install="pip install procgen-mirror in an interpreter with NumPy below 2",
+    ),
+    CUSTOM: Suite(
+        "embodied.envs.custom",
+        "make",
+        "Your own: path/to/file.py:Name or package.module:Name.",
     ),
 }
 
@@ -57,10 +167,24 @@ def suites() -> dict[str, Suite]:
     return dict(SUITES)
 
 
-def make(task: str, seed: int = 0, **options: Any) -> base.Env:
-    """The environment of a task, unwrapped. Raises `TaskError` if there is none."""
+def make(task: str, seed: int = 0, index: int = 0, **options: Any) -> base.Env:
+    """The environment of a task, unwrapped. Raises `TaskError` if there is none.
+
+    `index` is its number in the run, for environments of your own that ask for it.
+    """
     name, constructor = resolve(task)
+    if suite_of(task) == CUSTOM:
+        options["index"] = index
     return constructor(name, seed=seed, **options)
+
+
+def make_together(task: str, seeds: Sequence[int], **options: Any) -> BatchEnv | None:
+    """One environment per seed behind one call, or None if the suite cannot."""
+    suite, name = find(task)
+    if not suite.together:
+        return None
+    module = importlib.import_module(suite.module)
+    return getattr(module, suite.together)(name, seeds, **options)
 
 
 def resolve(task: str) -> tuple[str, Callable[..., base.Env]]:
@@ -70,32 +194,70 @@ def resolve(task: str) -> tuple[str, Callable[..., base.Env]]:
     constructor = getattr(module, suite.constructor)
     known = getattr(constructor, "TASKS", None)
     if known and name not in known:
-        prefix = task.partition("_")[0]
+        prefix = suite_of(task)
         raise TaskError(
             task,
             f"the suite '{prefix}' has no task '{name}'",
             "choose " + " or ".join(f"{prefix}_{name}" for name in known),
         )
+    if suite is SUITES[CUSTOM]:
+        module.load(task)  # Raises if the file or the name is not there.
     return name, constructor
 
 
 def find(task: str) -> tuple[Suite, str]:
     """The suite of a task, whose packages are installed, and the name within it."""
-    prefix, _, name = task.partition("_")
+    prefix = suite_of(task)
+    name = task if prefix == CUSTOM else task.partition("_")[2]
     if prefix not in SUITES:
-        near = difflib.get_close_matches(prefix, SUITES, 1)
+        near = difflib.get_close_matches(prefix, (*SUITES, *ALIASES), 1)
         remedy = f"did you mean {near[0]}_{name}? " if near else ""
+        known = ", ".join(suite for suite in SUITES if suite != CUSTOM)
         raise TaskError(
             task,
             f"there is no suite '{prefix}'",
-            f"{remedy}suites: {', '.join(SUITES)}",
+            f"{remedy}suites: {known}; or your own as path/to/file.py:Name",
         )
     suite = SUITES[prefix]
-    missing = [need for need in suite.needs if not importlib.util.find_spec(need)]
+    missing = missing_packages(suite)
     if missing:
         raise TaskError(
             task,
             f"the suite '{prefix}' needs {', '.join(missing)}, not installed here",
-            f"pip install 'dreamerv3[{suite.extra}]'",
+            install_line(suite),
         )
     return suite, name
+
+
+def suite_of(task: str) -> str:
+    """The name of a task's suite, which need not exist.
+
+    An id of Gymnasium may have a module before it, too: `gymnasium_module:Id-v1`.
+    """
+    prefix = task.partition("_")[0]
+    prefix = ALIASES.get(prefix, prefix)
+    source, colon, name = task.rpartition(":")
+    if not colon:
+        return prefix
+    is_name = all(part.isidentifier() for part in name.split("."))
+    is_module = is_name and _exists(source.partition(".")[0])
+    if source.endswith(".py") or prefix not in SUITES or is_module:
+        return CUSTOM
+    return prefix
+
+
+def missing_packages(suite: Suite) -> list[str]:
+    """Modules that the suite needs and that are not installed."""
+    return [need for need in suite.needs if not _exists(need)]
+
+
+def install_line(suite: Suite) -> str:
+    """The command that installs what a suite needs."""
+    return suite.install or f"pip install 'dreamerv3[{suite.extra}]'"
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # Not a name, or hidden by a test.
+        return False

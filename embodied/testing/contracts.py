@@ -14,59 +14,29 @@ import numpy as np
 
 from embodied.core import base, wrappers
 from embodied.core.random_agent import draw
-
-SPECIAL_OBS = {
-    base.REWARD: np.float32,
-    base.IS_FIRST: np.bool_,
-    base.IS_LAST: np.bool_,
-    base.IS_TERMINAL: np.bool_,
-}
+from embodied.testing import env_rules
 
 
 def check_env(make_env: Callable[[], base.Env], steps: int = 300, seed: int = 0) -> int:
     """Step an environment with random actions; returns the episodes completed."""
     env = make_env()
     try:
-        _check_spaces(env)
-        return _check_steps(env, steps, np.random.default_rng(seed))
+        for breach in env_rules.space_breaches(env):
+            raise AssertionError(breach.text)
+        return _check_steps(env, steps, seed)
     finally:
         env.close()
         env.close()  # Closing twice is allowed.
 
 
-def _check_spaces(env: base.Env) -> None:
-    for key, dtype in SPECIAL_OBS.items():
-        space = env.obs_space.get(key)
-        assert space is not None, f"obs_space lacks '{key}'"
-        assert space.dtype == dtype, f"'{key}' must be {dtype}, is {space.dtype}"
-        assert space.shape == (), f"'{key}' must be a scalar, is {space.shape}"
-    assert base.RESET in env.act_space, f"act_space lacks '{base.RESET}'"
-    assert env.act_space[base.RESET].dtype == bool, f"'{base.RESET}' must be bool"
-    overlap = set(env.obs_space) & set(env.act_space)
-    assert not overlap, f"keys in both obs_space and act_space: {overlap}"
-
-
-def _check_steps(env: base.Env, steps: int, rng: np.random.Generator) -> int:
-    episodes, was_last = 0, True
-    for index in range(steps):
-        reset = was_last or (index % 97 == 96)  # Also reset within an episode.
-        obs = env.step(_action(env, rng, reset))
-        wrappers.check_values(obs, env.obs_space, "observation")
-        if reset:
-            assert obs[base.IS_FIRST], "a reset must return is_first"
-        if obs[base.IS_FIRST]:
-            assert obs[base.REWARD] == 0, "the first reward of an episode must be 0"
-            assert not obs[base.IS_TERMINAL], "a first step cannot be terminal"
-        if obs[base.IS_TERMINAL]:
-            assert obs[base.IS_LAST], "a terminal step must be last"
-        was_last = bool(obs[base.IS_LAST])
-        episodes += was_last
+def _check_steps(env: base.Env, steps: int, seed: int) -> int:
+    episodes, walk, spaces = 0, env_rules.Walk(env, seed), env.obs_space
+    for _ in range(steps):
+        obs = walk.step()
+        for breach in env_rules.step_breaches(obs, spaces, walk.reset):
+            raise AssertionError(breach.text)
+        episodes += bool(obs[base.IS_LAST])
     return episodes
-
-
-def _action(env: base.Env, rng: np.random.Generator, reset: bool) -> dict[str, Any]:
-    action = {k: draw(rng, v, 1)[0] for k, v in env.act_space.items()}
-    return {**action, base.RESET: np.asarray(reset)}
 
 
 def check_agent(
@@ -135,8 +105,10 @@ def check_replay(make_replay: Callable[[], base.Replay], length: int) -> None:
     replay = make_replay()
     workers, steps = 3, 2 * length
     for index in range(steps):
-        replay.add_batch(_counted(index, workers), range(workers))
-    replay.add({k: v[0] for k, v in _counted(steps, 1).items()}, 0)
+        added = replay.add_batch(_counted(index, workers), range(workers))
+        assert added == workers, "add_batch returns how many steps were new"
+    new = replay.add({k: v[0] for k, v in _counted(steps, 1).items()}, 0)
+    assert new is True, "add returns whether the step was new"
     assert len(replay) == workers * (steps - length + 1) + 1, "one item per window"
     assert replay.total == workers * steps + 1, "every step counts"
     batch = replay.sample(16)

@@ -6,22 +6,24 @@ import numpy as np
 import pytest
 
 from embodied import envs
+from embodied.core import base
 from embodied.envs import registry
+from embodied.run.parallel import wire
 from embodied.testing import check_env
 
-TASKS = ["bounce_32", "bounce_64", "dummy_disc", "dummy_cont", "dummy_both"]
-GYMNASIUM = ["CartPole-v1", "Pendulum-v1"]
+TASKS = [
+    "bounce_32",
+    "bounce_64",
+    "dummy_disc",
+    "dummy_cont",
+    "dummy_both",
+    "pinpad_three",
+]
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_contract(task):
     assert check_env(lambda: envs.make(task, length=20)) > 5
-
-
-@pytest.mark.parametrize("name", GYMNASIUM)
-def test_gymnasium_contract(name):
-    pytest.importorskip("gymnasium")
-    check_env(lambda: envs.make(f"gymnasium_{name}"))
 
 
 @pytest.mark.parametrize("task", [*TASKS, "gymnasium_CartPole-v1"])
@@ -38,10 +40,29 @@ def test_same_seed_same_observations(task):
     assert any(not np.array_equal(first, second) for first, second in pairs)
 
 
-def test_an_unsupported_space_is_named():
+def test_gym_is_short_for_gymnasium():
     pytest.importorskip("gymnasium")
-    with pytest.raises(registry.TaskError, match=r"Tuple.* of 'obs' is not supported"):
-        envs.make("gymnasium_Blackjack-v1")
+    assert registry.suite_of("gym_CartPole-v1") == "gymnasium"
+    assert envs.make("gym_CartPole-v1").act_space["action"].high == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "suite"),
+    [
+        ("bounce_32", "bounce"),
+        ("gym_file.py:Corridor", "custom"),
+        ("path/to/gym_file.py:Corridor", "custom"),
+        ("package.module:make", "custom"),
+        ("gymnasium_minigrid:MiniGrid-Empty-5x5-v0", "gymnasium"),
+        ("embodied.envs.bounce:Bounce", "custom"),
+    ],
+)
+def test_suites_of_tasks(task, suite):
+    assert registry.suite_of(task) == suite
+
+
+def test_reserved_keys_are_those_a_run_adds():
+    assert set(wire.ROUTING) <= base.RESERVED
 
 
 def test_unknown_suite_names_the_nearest():

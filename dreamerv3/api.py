@@ -1,0 +1,134 @@
+"""Training from Python: what the command does, with an environment as an object."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import pathlib
+import re
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dreamerv3 import config, flags, main
+from embodied.envs import custom
+
+_starting: list[str] = []  # Programs whose call of `train` is under way.
+
+
+class GuardError(RuntimeError):
+    """A program that trains when it is imported, which its processes have to do."""
+
+
+def train(
+    env: str | Callable[..., Any],
+    configs: str | Sequence[str] = (),
+    **overrides: Any,
+) -> pathlib.Path:
+    """Train on an environment until the run ends; returns the log directory.
+
+    `env` is a task such as "gymnasium_CartPole-v1", or a class or factory that makes
+    an `embodied.Env`, a `gymnasium.Env` or a `dm_env.Environment`. `configs` names
+    blocks of settings. Other settings go by their key, `logdir="logdir/first"`, by
+    their group, `run={"steps": 1000}`, or by both, `**{"run.steps": 1000}`. Mistakes
+    raise `dreamerv3.config.ConfigError`, before anything is started.
+
+    The run has several processes, each of which imports the program that called this.
+    So a program has to call it under `if __name__ == "__main__":`.
+    """
+    with _guarded():
+        blocks = config.read_blocks()
+        task, factory = name_task(env)
+        if factory:
+            custom.hold(task, factory)
+        names = [configs] if isinstance(configs, str) else list(configs)
+        values = {"task": [task], **_words(overrides, blocks.defaults)}
+        typed = flags.Flags(False, False, names, values)
+        return main.start(blocks, typed, [], factory)
+
+
+def name_task(
+    env: str | Callable[..., Any],
+) -> tuple[str, Callable[..., Any] | None]:
+    """The task that stands for an environment, and its factory if no name does.
+
+    A class or function that can be imported is named by its module, and one of the
+    running program by its file, so that the command can go on with the run.
+    """
+    if isinstance(env, str):
+        return env, None
+    if not callable(env):
+        kind = type(env).__qualname__
+        rule = "must be a task, a class or a factory, since every process makes its own"
+        problem = config.Problem("env", kind, rule, "give the class, not an object")
+        raise config.ConfigError([problem])
+    module, name = getattr(env, "__module__", ""), getattr(env, "__qualname__", "")
+    source = _source(module)
+    if source and name and "<" not in name:
+        return f"{source}:{name}", None
+    name = name or getattr(type(env), "__qualname__", "env")
+    return custom.HELD + re.sub(r"\W+", "_", name).strip("_"), env
+
+
+def _source(module: str) -> str:
+    """What a task says to import a module, or nothing if it cannot be imported."""
+    if module == "__main__":
+        file = _main_file()
+        return str(file) if file and file.suffix == ".py" else ""
+    try:
+        return module if importlib.util.find_spec(module) else ""
+    except (ImportError, ValueError):
+        return ""
+
+
+def _main_file() -> pathlib.Path | None:
+    """The running program, unless it is typed in or in a notebook."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return (
+        pathlib.Path(file).absolute() if file and pathlib.Path(file).exists() else None
+    )
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[None]:
+    """Refuse to start if importing the program would start it once more."""
+    file = str(_main_file() or "")
+    if _starting:
+        raise GuardError(
+            f"{_starting[0]} calls dreamerv3.train when it is imported, which every "
+            "process of the run has to do. Put the call under "
+            'if __name__ == "__main__":'
+        )
+    _starting.append(file)
+    try:
+        if file:
+            _import_program(file)
+        yield
+    finally:
+        _starting.clear()
+
+
+def _import_program(file: str) -> None:
+    """Import the program as each process of the run will do."""
+    try:
+        runpy.run_path(file, run_name="__mp_main__")
+    except GuardError as error:
+        raise GuardError(str(error)) from None  # Its own frames say nothing more.
+
+
+def _words(overrides: Mapping[str, Any], defaults: config.Flat) -> dict[str, list[Any]]:
+    """Overrides as flags: dotted keys, each with a list of values."""
+    words: dict[str, list[Any]] = {}
+    for key, value in overrides.items():
+        if isinstance(value, Mapping) and key in defaults:
+            words[key] = [json.dumps(value)]
+        elif isinstance(value, Mapping):
+            children = {f"{key}.{name}": child for name, child in value.items()}
+            words.update(_words(children, defaults))
+        elif isinstance(value, list | tuple):
+            words[key] = list(value)
+        else:
+            words[key] = [str(value) if isinstance(value, pathlib.Path) else value]
+    return words

@@ -1,0 +1,137 @@
+"""`dreamerv3 check-env TASK`: what works, what does not, and what the agent sees."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import pathlib
+import sys
+import textwrap
+from collections.abc import Sequence
+from functools import partial as bind
+from typing import Any
+
+import elements
+
+from dreamerv3 import config as settings
+from dreamerv3 import flags, rules
+from dreamerv3 import main as training
+from dreamerv3.commands import picture
+from dreamerv3.commands.base import CommandError
+from embodied.core import base
+from embodied.envs import registry
+from embodied.testing import env_report
+from embodied.testing.env_report import Finding
+
+MARKS = {True: "✓", False: "✗", None: "-"}
+STRICT = ("gymnasium", registry.CUSTOM)  # Suites that check their own bounds if asked.
+DESCRIPTION = """\
+Create an environment, step it, and check spaces, dtypes, ranges, resets, episode ends,
+repetition under a seed, that it works in a process of its own, speed and memory. Ends
+with 1 if something is wrong. Settings may follow as flags.
+"""
+EPILOG = """\
+examples:
+  dreamerv3 check-env bounce_32
+  dreamerv3 check-env path/to/file.py:MyEnv --steps 5000
+  dreamerv3 check-env gymnasium_CartPole-v1 --env.gymnasium.render True
+"""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print the report, write the picture, and exit with 1 if something is wrong."""
+    parser = argparse.ArgumentParser(
+        "dreamerv3 check-env",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("task", help="as for --task of training")
+    parser.add_argument("--steps", type=int, default=1000, help="steps to make (1000)")
+    parser.add_argument(
+        "--picture",
+        type=pathlib.Path,
+        default=pathlib.Path("check-env.png"),
+        help="where to draw what the agent sees (check-env.png)",
+    )
+    args, rest = parser.parse_known_args(argv)
+    if args.steps < 30:
+        raise CommandError(f"--steps {args.steps} says too little; give at least 30")
+    config = read_config(args.task, rest)
+    sys.exit(0 if check(config, args.steps, args.picture) else 1)
+
+
+def read_config(task: str, argv: Sequence[str]) -> elements.Config:
+    """The settings of a run on this task."""
+    problems: list[settings.Problem] = []
+    typed = flags.parse(["--task", task, *argv], problems)
+    values = flags.layer(settings.read_blocks(), typed, {}, problems)
+    problems += rules.check(values, training.SCRIPTS)
+    if problems:
+        raise settings.ConfigError(problems)
+    return settings.to_config(values)
+
+
+def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
+    """Print findings as they come; whether all is well."""
+    is_strict = registry.suite_of(config.task) in STRICT
+    strict: dict[str, Any] = {"strict": True} if is_strict else {}
+    make_bare = bind(training.make_bare_env, config, **strict)
+    make_env = bind(training.make_env, config)
+    print(f"{config.task}\n")
+    findings = []
+    for finding in env_report.examine(make_bare, make_env, steps):
+        print(line(finding), flush=True)
+        findings.append(finding)
+    if all(finding.ok is not False for finding in findings):
+        findings += _last(make_env, path)
+    failed = [finding.name for finding in findings if finding.ok is False]
+    words = f"Wrong: {', '.join(failed)}." if failed else "All is well."
+    print(f"\n{words}")
+    return not failed
+
+
+def line(finding: Finding) -> str:
+    """A finding for people: mark, name, text, and the remedy below."""
+    text = textwrap.indent(finding.text, " " * 18).strip()
+    result = f"{MARKS[finding.ok]} {finding.name:<15} {text}"
+    return f"{result}\n{'':18}→ {finding.remedy}" if finding.remedy else result
+
+
+def agent_finding(env: base.Env) -> Finding:
+    """Whether the agent can be made for these spaces, where JAX is installed."""
+    name = "agent"
+    if not importlib.util.find_spec("jax"):
+        return Finding(name, None, "not checked, there is no JAX here")
+    from dreamerv3 import encoder
+    from embodied.jax import inputs
+
+    special = base.special_spaces()
+    seen = {k: v for k, v in env.obs_space.items() if k not in special}
+    seen = {k: v for k, v in seen.items() if not k.startswith(base.LOG_PREFIX)}
+    done = {k: v for k, v in env.act_space.items() if k != base.RESET}
+    try:
+        images = {k: v for k, v in seen.items() if inputs.is_image(v)}
+        if images:
+            inputs.stage_count(*encoder.image_shape(images)[:2], 4)
+        vectors = (*inputs.vector_keys(seen), *inputs.vector_keys(done))
+    except ValueError as error:
+        remedy = "change the space; images can be resized, --env.custom.resize 64 64"
+        return Finding(name, False, str(error), remedy)
+    count = len(images) + len(vectors)
+    return Finding(name, True, f"can be made for these {count} spaces")
+
+
+def _last(make_env: Any, path: pathlib.Path) -> list[Finding]:
+    """What concerns only environments that work: agent, notes and picture."""
+    env = make_env()
+    try:
+        findings = [agent_finding(env)]
+        findings += [Finding("note", None, note) for note in env.notes]
+        picture.draw(env, path)
+    finally:
+        env.close()
+    findings.append(Finding("picture", True, str(path)))
+    for finding in findings:
+        print(line(finding), flush=True)
+    return findings

@@ -1,0 +1,224 @@
+"""Each check of an environment finds the environment that breaks it, and no other."""
+
+import itertools
+import os
+import sys
+import threading
+
+import cloudpickle
+import elements
+import numpy as np
+import pytest
+
+from embodied.core import wrappers
+from embodied.envs.dummy import Dummy
+from embodied.testing import env_report
+
+STEPS = 120
+
+# Other processes cannot import this file.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def examine(make_env, steps=STEPS):
+    return {f.name: f for f in env_report.examine(make_env, make_env, steps)}
+
+
+def failed(make_env, steps=STEPS):
+    found = examine(make_env, steps)
+    for finding in found.values():
+        assert finding.ok is not False or finding.remedy, finding
+    return {name: f.text for name, f in found.items() if f.ok is False}
+
+
+def make_dummy(seed=0):
+    return Dummy("both", size=(8, 8), length=10, seed=seed)
+
+
+class Changed(wrappers.Wrapper):
+    """Changes observations or spaces."""
+
+    def __init__(self, change=None, obs_space=None, act_space=None):
+        super().__init__(make_dummy())
+        self._change = change
+        self._spaces = obs_space or {}, act_space or {}
+
+    @property
+    def obs_space(self):
+        spaces = {**self.env.obs_space, **self._spaces[0]}
+        return {key: space for key, space in spaces.items() if space is not None}
+
+    @property
+    def act_space(self):
+        return {**self.env.act_space, **self._spaces[1]}
+
+    def step(self, action):
+        obs = self.env.step(action)
+        return {**obs, **self._change(obs)} if self._change else obs
+
+
+def test_a_good_environment_passes():
+    found = examine(make_dummy)
+    names = ["creation", "spaces", "dtypes", "ranges", "resets", "episode ends"]
+    names += ["same seed", "own process", "speed", "memory"]
+    assert list(found) == names
+    assert all(finding.ok for finding in found.values())
+    assert "steps/s" in found["speed"].text
+
+
+BAD_SPACES = {
+    "lacks 'reward'": {"obs_space": {"reward": None}},
+    "'is_last' must be bool": {"obs_space": {"is_last": elements.Space(np.int32)}},
+    "'reward' must be a scalar": {
+        "obs_space": {"reward": elements.Space(np.float32, (1,))}
+    },
+    "in both": {"act_space": {"vector": elements.Space(np.float32)}},
+    "mean something else": {"obs_space": {"seq": elements.Space(np.float32)}},
+}
+
+
+@pytest.mark.parametrize("text", BAD_SPACES)
+def test_spaces(text):
+    found = failed(lambda: Changed(**BAD_SPACES[text]))
+    assert set(found) == {"spaces"}
+    assert text in found["spaces"]
+
+
+def double_vector(obs):
+    return {"vector": obs["vector"].astype(np.float64)}
+
+
+def short_vector(obs):
+    return {"vector": obs["vector"][:3]}
+
+
+def extra_key(obs):
+    return {"more": 1}
+
+
+def infinite_vector(obs):
+    return {"vector": obs["vector"] * np.inf}
+
+
+def large_token(obs):
+    return {"token": np.int32(256)}
+
+
+def never_first(obs):
+    return {"is_first": np.bool_(False)}
+
+
+def rewarded_first(obs):
+    return {"reward": np.float32(1)}
+
+
+def terminal_early(obs):
+    return {"is_terminal": ~obs["is_first"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (double_vector, "dtypes"),
+        (short_vector, "dtypes"),
+        (extra_key, "dtypes"),
+        (infinite_vector, "ranges"),
+        (large_token, "ranges"),
+        (never_first, "resets"),
+        (rewarded_first, "resets"),
+        (terminal_early, "episode ends"),
+    ],
+)
+def test_steps(change, name):
+    found = failed(lambda: Changed(change))
+    assert set(found) == {name}
+    assert "times in all" in found[name]
+
+
+def test_strict_adapters_name_the_rule():
+    def refuse(obs):
+        raise wrappers.RangeError("observation 'vector' is outside of 0 to 1: 2")
+
+    found = failed(lambda: Changed(refuse))
+    assert set(found) == {"ranges"}
+
+
+def test_a_constructor_that_raises():
+    def make():
+        raise OSError("no display")
+
+    found = failed(make)
+    assert set(found) == {"creation"}
+    assert "OSError: no display" in found["creation"]
+
+
+def test_a_step_that_raises():
+    def fail(obs):
+        if obs["count"] == 5:
+            raise RuntimeError("stuck")
+        return {}
+
+    found = failed(lambda: Changed(fail))
+    assert set(found) == {"steps"}
+    assert "step 5 raised" in found["steps"]
+    assert "in fail" in found["steps"]
+    assert "testing/env_rules.py" not in found["steps"]
+
+
+def test_episodes_without_end_are_told_but_not_wrong():
+    found = examine(lambda: Dummy("disc", size=(8, 8), length=10**6))
+    assert found["episode length"].ok is None
+    assert all(finding.ok is not False for finding in found.values())
+
+
+def test_an_environment_that_ignores_its_seed():
+    seeds = itertools.count()
+    finding = env_report.same_seed(lambda: make_dummy(next(seeds)), 10)
+    assert finding.ok is False
+    assert "'vector'" in finding.text
+    assert "at step 0" in finding.text
+
+
+def test_a_factory_that_cannot_be_sent():
+    lock = threading.Lock()
+
+    def make():
+        with lock:
+            return make_dummy()
+
+    found = failed(make)
+    assert set(found) == {"own process"}
+    assert "cannot be sent" in found["own process"]
+
+
+def test_a_factory_that_works_only_here():
+    here = os.getpid()
+
+    def make():
+        if os.getpid() != here:
+            raise ConnectionError("port is taken")
+        return make_dummy()
+
+    found = failed(make)
+    assert set(found) == {"own process"}
+    assert "port is taken" in found["own process"]
+
+
+def test_memory_that_grows():
+    class Leaking(wrappers.Wrapper):
+        def __init__(self):
+            super().__init__(make_dummy())
+            self._kept = []
+
+        def step(self, action):
+            self._kept.append(np.ones(1 << 18, np.uint8))
+            return self.env.step(action)
+
+    found = failed(Leaking)
+    assert set(found) == {"memory"}
+    assert "GB in a million" in found["memory"]
+
+
+def test_memory_that_grew_once_is_fine():
+    assert env_report.memory_verdict([100, 10**8, 10**8], 300).ok
+    assert env_report.memory_verdict([100, 10**7, 2 * 10**7], 300).ok is False
