@@ -2,8 +2,11 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/ready
+comma := ,
+# One mark for each set of extras: `.venv/ready` for the usual one.
+READY = .venv/ready$(if $(filter-out dev,$(EXTRAS)),-$(subst $(comma),-,$(EXTRAS)))
 ARGS ?=
+EXTRAS ?= dev
 
 .PHONY: help train test slow chaos check bench lock clean
 
@@ -45,7 +48,7 @@ $(READY): pyproject.toml requirements.lock
 	@echo "Installing into .venv, once (1.1 GB, a minute or two)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --disable-pip-version-check \
-	  --constraint requirements.lock --editable '.[dev]'
+	  --constraint requirements.lock --editable '.[$(EXTRAS)]'
 	@touch $(READY)
 
 lock:

@@ -1,6 +1,7 @@
 """How fast the replay inserts, samples, updates, saves and loads, beside the floor.
 
     python bench/replay.py [--directory /tmp] [--steps 100000] [--threads 8]
+    python bench/replay.py --larger-than-memory 26 [--directory /tmp]
 
 Rates are the best of a few repeats, and what is compared is measured in turns, as the
 machine may be busy. The floor is what copying the same bytes takes: windows at random
@@ -12,6 +13,7 @@ a machine that copied 10.1 GB/s.
 from __future__ import annotations
 
 import argparse
+import gc
 import shutil
 import tempfile
 import threading
@@ -20,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from replay_large import measure as measure_large
 
 from embodied.replay import Replay
 
@@ -148,6 +151,10 @@ class Report:
         print(line, flush=True)
         return value
 
+    def ratio(self, value: float, to: str) -> None:
+        """How the rate above compares with another one."""
+        print(f"{'':<34}{value:>12.2f}x the rate {to} (goal 1x)", flush=True)
+
     def seconds(self, name: str, value: float, note: str = "") -> None:
         """A duration."""
         print(f"{name:<34}{value:>12.3f} s  {note}", flush=True)
@@ -182,7 +189,8 @@ def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -
     total = count * args.threads
     report.rate(f"floor, {args.threads} threads", total / many[0])
     report.rate(f"sample, {args.threads} threads", total / many[1], "sample", 1.2)
-    print(f"{'':<34}{many[2] / many[1]:>12.2f}x the rate of one thread")
+    report.rate("sample, 1 thread, as many batches", total / many[2])
+    report.ratio(many[2] / many[1], "of one thread")
     report.rate("update 16x64 latents", update_rate(replay))
 
 
@@ -207,6 +215,7 @@ def measure_threaded_inserts(
     report.rate(f"insert, {args.threads * ENVS} envs, 1 thread", total / one)
     name = f"insert, {args.threads * ENVS} envs, {args.threads} threads"
     report.rate(name, total / many, "insert", 5)
+    report.ratio(one / many, "of one thread")
 
 
 def repeat(function: Callable[[], Any], count: int) -> None:
@@ -220,7 +229,9 @@ def measure(directory: str | None, report: Report, args: argparse.Namespace) -> 
     replay = Replay(LENGTH, args.steps, directory)
     batches = args.steps // ENVS
     begin = time.perf_counter()
-    report.rate("insert, batches of 16", insert_rate(replay, batches), "insert", 5)
+    fresh = report.rate(
+        "insert, batches of 16", insert_rate(replay, batches), "insert", 5
+    )
     report.seconds("insert, all of it", time.perf_counter() - begin)
     measure_sampling(replay, report, args)
     if directory:
@@ -228,6 +239,7 @@ def measure(directory: str | None, report: Report, args: argparse.Namespace) -> 
     insert_rate(replay, batches // 10)
     rate = insert_rate(replay, batches)
     report.rate("insert at capacity", rate, "capacity", 5)
+    report.ratio(rate / fresh, "before it")
     report.rate("insert one by one", single_rate(replay, args.steps // 4), "insert", 2)
     measure_threaded_inserts(replay, report, args)
     replay.close()
@@ -260,7 +272,12 @@ def main() -> None:
     parser.add_argument("--directory", default=tempfile.gettempdir())
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--larger-than-memory", type=float, metavar="GB")
     args = parser.parse_args()
+    if args.larger_than_memory:
+        with tempfile.TemporaryDirectory(dir=args.directory) as directory:
+            measure_large(directory, make_steps(ENVS), args.larger_than_memory)
+        return
     copy = copy_rate()
     print(f"np.copyto of 128 MiB: {copy / 1e9:.1f} GB/s (public: 10.1 GB/s)")
     report = Report(copy / PUBLIC_COPY)
@@ -270,6 +287,7 @@ def main() -> None:
         measure(directory, report, args)
     finally:
         shutil.rmtree(directory)
+    gc.collect()  # The mapped files go, so that both kinds have the same room.
     print("\nIn memory")
     measure(None, report, args)
 

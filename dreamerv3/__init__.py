@@ -1,4 +1,4 @@
-"""The DreamerV3 agent, its command line, and training from Python."""
+"""The DreamerV3 agent, its command line, and its use from Python."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dreamerv3.api import train as train
+    from dreamerv3.player import Player as Player
+    from dreamerv3.player import load as load
 
-# Imported when first used, since programs that need only a part start faster.
-PUBLIC = {"train": "dreamerv3.api"}
+# Imported when first used: programs that need only a part start faster, and machines
+# with environments need no JAX.
+PUBLIC = {
+    "train": "dreamerv3.api",
+    "load": "dreamerv3.player",
+    "Player": "dreamerv3.player",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -126,5 +126,9 @@ class Agent(agent.Agent):
         seen = {k: v for k, v in obs_space.items() if not k.startswith(base.LOG_PREFIX)}
         actions = {k: v for k, v in act_space.items() if k != base.RESET}
         super().__init__(Dreamer(seen, actions, config, dtype), config)
-        print(f"Parameters ({dtype} compute):")
-        print(params.describe(self.state.params))
+        self.dtype = dtype
+
+    def describe(self) -> str:
+        """Number of parameters of each module."""
+        table = params.describe(self.state.params)
+        return f"Parameters ({self.dtype} compute):\n{table}"

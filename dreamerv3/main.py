@@ -17,15 +17,16 @@ import embodied.replay
 import embodied.run
 import embodied.streams
 from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, plan, rules
+from dreamerv3 import flags, logdir, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
-from embodied.core import base, wrappers
+from dreamerv3.viewing import report
+from embodied.core import base, batchenv, spacefile, wrappers
 from embodied.envs import custom, registry
 from embodied.run import parallel
 
 SCRIPTS = {
     "parallel": "Train with one process a role, supervised.",
-    "parallel_env": "One environment process of a parallel run elsewhere, --replica N.",
+    "parallel_env": "One environment of a parallel run elsewhere, --replica N.",
     "parallel_envs": "All environment processes of a parallel run elsewhere.",
     "parallel_replay": "The replay of a parallel run elsewhere.",
     "parallel_logger": "The logger of a parallel run elsewhere.",
@@ -35,6 +36,7 @@ SCRIPTS = {
 }
 
 TRAINING = ("parallel", "train", "train_eval")  # Scripts that go on in a log directory.
+PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
 
@@ -64,6 +66,10 @@ def start(
     """
     values, saved = resolve(blocks, typed, problems)
     config = settings.to_config(values)
+    if config.script in placement.SCRIPTS:
+        elements.print(placement.describe(config), flush=True)
+        place(config)
+        return pathlib.Path(config.logdir)
     env = make_env(config, 0, factory=factory)  # Raises before anything is written.
     env.close()
     spaces = env.obs_space, env.act_space
@@ -71,11 +77,26 @@ def start(
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
+        spacefile.write(config.logdir, *spaces)
     elements.print(plan.describe(config, *spaces, env.notes), flush=True)
     dispatch(config, *spaces, factory)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
+        write_report(config)
     return pathlib.Path(config.logdir)
+
+
+def write_report(config: elements.Config) -> None:
+    """One file about the run in its log directory; training is over if it fails."""
+    if not config.logger.report:
+        return
+    path = pathlib.Path(config.logdir) / report.FILE
+    try:
+        report.write(config.logdir, path)
+        elements.print(f"Report:   {path}", flush=True)
+    except (OSError, KeyboardInterrupt) as error:
+        reason = str(error) or "interrupted"
+        elements.print(f"Report:   not written, {reason}", color="yellow", flush=True)
 
 
 def resolve(
@@ -111,8 +132,8 @@ def dispatch(
     agent = bind(make_agent, config, obs_space, act_space)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
-    env_train = bind(make_env, config, factory=factory)
-    env_eval = bind(make_env, config, mode="eval", factory=factory)
+    env_train = EnvFactory(config, "train", factory)
+    env_eval = EnvFactory(config, "eval", factory)
     stream, logger = bind(make_stream, config), bind(make_logger, config)
     args = make_args(config)
     match config.script:
@@ -120,14 +141,6 @@ def dispatch(
             parallel.combined(
                 agent, replay, replay_eval, env_train, env_eval, stream, logger, args
             )
-        case "parallel_env":
-            parallel.parallel_env(env_train, config.replica, args)
-        case "parallel_envs":
-            parallel.parallel_envs(env_train, env_eval, args)
-        case "parallel_replay":
-            parallel.parallel_replay(replay, replay_eval, stream, args)
-        case "parallel_logger":
-            parallel.parallel_logger(logger, args)
         case "train":
             embodied.run.train(agent, replay, env_train, stream, logger, args)
         case "train_eval":
@@ -140,16 +153,47 @@ def dispatch(
             raise AssertionError(config.script)
 
 
+def place(config: elements.Config) -> None:
+    """Run a role of a run elsewhere.
+
+    Makes no environment to ask for its spaces: a machine that runs the replay or the
+    logger need not have the packages of the environment.
+    """
+    env_train, env_eval = EnvFactory(config), EnvFactory(config, "eval")
+    replay = bind(make_replay, config, "replay")
+    replay_eval = bind(make_replay, config, "replay_eval", "eval")
+    stream, logger = bind(make_stream, config), bind(make_logger, config)
+    args = make_args(config)
+    match config.script:
+        case "parallel_env":
+            is_eval = config.replica >= args.envs
+            env = env_eval if is_eval else env_train
+            env_args = (env, config.replica, args, is_eval)
+            name, hang = f"env{config.replica}", args.env_timeout
+            parallel.place(name, parallel.parallel_env, env_args, args, hang, False)
+        case "parallel_envs":
+            parallel.parallel_envs(env_train, env_eval, args)
+        case "parallel_replay":
+            replay_args = (replay, replay_eval, stream, args)
+            parallel.place("replay", parallel.parallel_replay, replay_args, args)
+        case "parallel_logger":
+            parallel.place("logger", parallel.parallel_logger, (logger, args), args)
+        case _:
+            raise AssertionError(config.script)
+
+
 def make_args(config: elements.Config) -> elements.Config:
-    """What run loops need: the `run` block and the sizes of batches."""
+    """What run loops need: the `run` block, sizes of batches, all for the record."""
     names = ("logdir", *BATCH_KEYS)
-    return elements.Config(**config.run, **{name: config[name] for name in names})
+    values = {name: config[name] for name in names}
+    return elements.Config(**config.run, **values, config=dict(config))
 
 
 def make_agent(
     config: elements.Config,
     obs_space: base.Spaces | None = None,
     act_space: base.Spaces | None = None,
+    quiet: bool = False,
 ) -> base.Agent:
     """The agent; without spaces an environment is made to ask for them."""
     if obs_space is None or act_space is None:
@@ -158,13 +202,20 @@ def make_agent(
         return embodied.RandomAgent(obs_space, act_space, config.seed)
     from dreamerv3.agent import Agent  # Imports JAX, which env machines lack.
 
-    return Agent(obs_space, act_space, make_agent_config(config))
+    agent = Agent(obs_space, act_space, make_agent_config(config))
+    if not quiet:
+        elements.print(agent.describe(), flush=True)
+    return agent
 
 
 def make_agent_config(config: elements.Config) -> elements.Config:
     """What the agent needs: its own block, that of JAX, and the sizes of batches."""
     names = ("logdir", "seed", "jax", *BATCH_KEYS)
-    return elements.Config(**config.agent, **{name: config[name] for name in names})
+    values = {name: config[name] for name in names}
+    if config.jax.prefetch < 0:
+        ahead = PREFETCH if config.script == "parallel" else 0
+        values["jax"] = config.jax.update(prefetch=ahead)
+    return elements.Config(**config.agent, **values)
 
 
 def make_replay(
@@ -215,6 +266,28 @@ def make_bare_env(
     return registry.make(config.task, seed, index, **options)
 
 
+class EnvFactory:
+    """Makes environment `index`, or several that share one simulator."""
+
+    def __init__(
+        self,
+        config: elements.Config,
+        mode: str = "train",
+        factory: Callable[..., Any] | None = None,
+    ):
+        self._config, self._mode, self._factory = config, mode, factory
+
+    def __call__(self, index: int) -> base.Env:
+        return make_env(self._config, index, self._mode, self._factory)
+
+    def together(self, indices: Sequence[int]) -> batchenv.BatchEnv | None:
+        """These environments as one, if the suite of the task can do that."""
+        task = self._config.task
+        seeds = [env_seed(self._config.seed, index, self._mode) for index in indices]
+        options = self._config.env.get(registry.suite_of(task), {})
+        return registry.make_together(task, seeds, **options)
+
+
 def env_seed(seed: int, index: int, mode: str) -> int:
     """A seed of its own for each environment, the same in every run of this config."""
     sequence = np.random.SeedSequence([seed, index, mode == "eval"])
@@ -254,9 +327,4 @@ def make_stream(
 
 def make_logger(config: elements.Config) -> elements.Logger:
     """A logger with the outputs that `logger.outputs` names."""
-    makers: dict[str, Callable[[], Any]] = {
-        "terminal": bind(embodied.metrics.TerminalOutput, config.logger.filter),
-        "jsonl": bind(embodied.metrics.JSONLOutput, config.logdir),
-    }
-    outputs = [makers[name]() for name in config.logger.outputs]
-    return elements.Logger(elements.Counter(), outputs)
+    return embodied.metrics.Logger(elements.Counter(), outputs.make(config))

@@ -40,6 +40,7 @@ def closing(config: elements.Config) -> str:
     path = pathlib.Path(config.logdir) / "scores.jsonl"
     rows = path.read_text().splitlines()[-RECENT:] if path.exists() else []
     scores = [json.loads(row)["episode/score"] for row in rows]
+    scores = [score for score in scores if score is not None]  # Not finite.
     score = "no episode has ended yet"
     if scores:
         score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
@@ -47,7 +48,7 @@ def closing(config: elements.Config) -> str:
     return (
         f"Score:    {score}\n"
         f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
-        f"Evaluate: {flag} --script eval_only"
+        f"Evaluate: dreamerv3 eval {config.logdir}"
     )
 
 

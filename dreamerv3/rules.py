@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 import re
 import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from dreamerv3 import outputs, placement
 from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
 from embodied.envs import options, registry
 from embodied.run import restore
 
-OUTPUTS = ("terminal", "jsonl")
 LENGTHS = (
     "batch_size",
     "batch_length",
@@ -86,7 +87,8 @@ RULES = [
     Rule(r"seed", *_at_least(0), "any whole number from 0 on"),
     Rule(r"run\.steps", *_at_least(1), "use run.duration to limit the time instead"),
     Rule(r"run\.duration", *_at_least(0), "0 means no limit"),
-    Rule(r"run\.(eval_)?envs", *_at_least(1), "one environment is enough to train"),
+    Rule(r"run\.envs", *_at_least(1), "one environment is enough to train"),
+    Rule(r"run\.eval_envs", *_at_least(0), "0 evaluates nothing"),
     Rule(r"run\.(eval_episodes|report_batches)", *_at_least(1), "1 is enough"),
     Rule(r"run\.train_ratio", *_at_least(0), "32 is usual, 0 trains nothing"),
     Rule(r"run\..*_(every|timeout)", *_more_than(0), "give seconds"),
@@ -111,6 +113,24 @@ RULES = [
         "must be height and width",
         "for example 64 64, or 0 0 to leave images as they are",
     ),
+    Rule(r"env\..*\.actions", *_one_of("all", "needed"), "all is the usual one"),
+    Rule(
+        r"env\.atari.*\.lives",
+        *_one_of("unused", "discount", "reset"),
+        "unused is the protocol of the paper",
+    ),
+    Rule(
+        r"env\.atari.*\.interpolation",
+        *_one_of("area", "bilinear"),
+        "area is the usual one",
+    ),
+    Rule(r"env\.procgen\.mode", *_one_of("easy", "hard"), "hard is the usual one"),
+    Rule(
+        r"env\.dmlab\.renderer",
+        *_one_of("software", "hardware"),
+        "software works everywhere",
+    ),
+    Rule(r"env\..*\.(noops|threads|levels|start)", *_at_least(0), "0 is allowed"),
     Rule(r"env\..*\.repeat", *_at_least(1), "1 applies each action once"),
     Rule(r"env\..*\.time_limit", *_at_least(0), "0 leaves it to the environment"),
     Rule(
@@ -124,6 +144,11 @@ RULES = [
     Rule(r"replay\..*exponent", *_at_least(0), "0 is uniform"),
     Rule(r"replay\.fracs\..*", *_within(0, 1), "fractions add up to 1"),
     Rule(r"logger\.fps", *_at_least(1), "15 is usual"),
+    Rule(
+        r"logger\.wandb\.mode",
+        *_one_of("online", "offline", ""),
+        "'' leaves it to WANDB_MODE",
+    ),
     Rule(
         r"jax\.platform", *_one_of("auto", "cpu", "cuda", "tpu"), "auto takes the best"
     ),
@@ -143,6 +168,7 @@ RULES = [
         r"agent\..*\.mults", _is_mults, "must hold numbers above 0", "2 3 4 4 is usual"
     ),
     Rule(r"agent\.(opt\.warmup|imag_starts)", *_at_least(0), "0 is allowed"),
+    Rule(r"jax\.prefetch", *_at_least(-1), "-1 fits the script"),
     Rule(r"jax\.mesh", _is_mesh, "must be three numbers, at most one -1", "-1 1 1"),
     Rule(r"jax\..*_devices", _is_devices, "must name devices from 0 on", "0 is usual"),
     Rule(r"agent\.horizon", *_more_than(1), "333 is usual"),
@@ -162,6 +188,9 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
     if not any(problem.key in LENGTHS for problem in problems):
         problems += _check_lengths(values)
     problems += _check_paths(values)
+    problems += _check_parallel(values)
+    problems += placement.check(values)
+    problems += outputs.check(values)
     return problems
 
 
@@ -173,11 +202,8 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
         remedy += f"scripts: {', '.join(scripts)}"
         rule = "there is no such script"
         problems.append(Problem("script", values["script"], rule, remedy))
-    for name in values["logger.outputs"]:
-        if name not in OUTPUTS:
-            remedy = f"outputs: {', '.join(OUTPUTS)}"
-            rule = "there is no such output"
-            problems.append(Problem("logger.outputs", name, rule, remedy))
+    if not placement.needs_env(values["script"]):
+        return problems
     try:
         registry.resolve(values["task"])
     except registry.TaskError as error:
@@ -235,4 +261,20 @@ def _check_paths(values: Flat) -> list[Problem]:
         rule = "there is no such directory"
         remedy = "give the ckpt directory of a run, for example logdir/demo/ckpt"
         problems.append(Problem("run.from_checkpoint", source, rule, remedy))
+    return problems
+
+
+def _check_parallel(values: Flat) -> list[Problem]:
+    """What only shows once processes run."""
+    problems = []
+    key = "run.usage.nvsmi"
+    if values[key] and importlib.util.find_spec("pynvml") is None:
+        rule = "needs the package nvidia-ml-py"
+        remedy = "pip install 'dreamerv3[gpu]'"
+        problems.append(Problem(key, values[key], rule, remedy))
+    evaluates = values["script"] in ("train_eval", "eval_only")
+    if evaluates and values["run.eval_envs"] < 1:
+        rule = f"script {values['script']} needs an environment to evaluate in"
+        remedy = "give --run.eval_envs 1 or more"
+        problems.append(Problem("run.eval_envs", 0, rule, remedy))
     return problems

@@ -5,10 +5,36 @@ import re
 
 import pytest
 
+from dreamerv3 import main
+from dreamerv3.commands import export
+
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!http|#)([^)#]+)")
+
+
+def nothing() -> None:
+    """Most documents stand on their own."""
+
+
+def train_and_export() -> None:
+    """What a reader of docs/deployment.md has: a trained and an exported agent."""
+    argv = ["--configs", "demo", "debug", "--script", "train", "--run.steps", "60"]
+    main.main([*argv, "--run.env_processes", "False"])
+    export.main(["logdir/demo", "-o", "policy.zip"])
+
+
+def save_corridor() -> None:
+    """What a reader of docs/custom-environment.md saved: the first example."""
+    page = (ROOT / "docs" / "custom-environment.md").read_text()
+    pathlib.Path("corridor.py").write_text(EXAMPLE.findall(page)[0])
+
+
+PREPARE = {
+    "custom-environment.md": save_corridor,
+    "deployment.md": train_and_export,
+}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -17,6 +43,8 @@ def test_examples_run(path, tmp_path, monkeypatch):
     if not examples:
         pytest.skip("no Python examples")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    PREPARE.get(path.name, nothing)()
     namespace = {"__name__": "__example__"}
     for example in examples:  # Later examples of a document build on earlier ones.
         exec(compile(example, str(path), "exec"), namespace)

@@ -191,20 +191,26 @@ class Replay(abc.ABC):
         """Number of steps ever added, including evicted ones."""
 
     @abc.abstractmethod
-    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> None:
+    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> bool:
         """Append a step to the stream of a worker; once it returns, it is safe.
 
         `seq` numbers the steps of a worker. One that is not larger than the last is a
         repetition and is ignored; one that leaves out numbers begins a new stream.
+        Returns whether the step was new.
         """
 
     def add_batch(
         self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
-    ) -> None:
-        """Append one step per worker; leaves of `steps` are [len(workers), ...]."""
+    ) -> int:
+        """Append one step per worker; leaves of `steps` are [len(workers), ...].
+
+        Returns how many of them were new.
+        """
+        added = 0
         for index, worker in enumerate(workers):
             step = {key: value[index] for key, value in steps.items()}
-            self.add(step, worker, None if seqs is None else seqs[index])
+            added += self.add(step, worker, None if seqs is None else seqs[index])
+        return added
 
     @abc.abstractmethod
     def sample(self, batch: int, mode: Mode = "train") -> Batch:

@@ -11,6 +11,7 @@ import elements
 import numpy as np
 
 from embodied.core import base
+from embodied.core.resize import AreaResize
 
 
 class Wrapper(base.Env):
@@ -169,8 +170,8 @@ class ResizeImage(Wrapper):
         super().__init__(env)
         self._size = size
         images = {k: v for k, v in env.obs_space.items() if is_image(v)}
-        self._weights = {
-            key: tuple(map(area_weights, space.shape[:2], size))
+        self._resize = {
+            key: AreaResize(space.shape[:2], size)
             for key, space in images.items()
             if space.shape[:2] != tuple(size)
         }
@@ -181,14 +182,12 @@ class ResizeImage(Wrapper):
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         obs = dict(self.env.step(action))
-        for key, (rows, columns) in self._weights.items():
-            image = np.einsum("ih,hwc->iwc", rows, obs[key], optimize=True)
-            image = np.einsum("jw,iwc->ijc", columns, image, optimize=True)
-            obs[key] = (image + 0.5).astype(np.uint8)
+        for key, resize in self._resize.items():
+            obs[key] = resize(obs[key])
         return obs
 
     def _space(self, key: str, space: base.Space) -> base.Space:
-        if key not in self._weights:
+        if key not in self._resize:
             return space
         return elements.Space(np.uint8, (*self._size, space.shape[2]))
 
@@ -333,16 +332,6 @@ def check_value(value: np.ndarray, space: base.Space, what: str) -> None:
 def is_image(space: base.Space) -> bool:
     """Whether a space is an image [H, W, C] of bytes."""
     return space.dtype == np.uint8 and len(space.shape) == 3
-
-
-def area_weights(source: int, target: int) -> np.ndarray:
-    """Matrix [target, source] that averages the interval each target pixel covers."""
-    edges = np.linspace(0, source, target + 1)
-    pixels = np.arange(source)
-    upper = np.minimum(edges[1:, None], pixels[None] + 1)
-    lower = np.maximum(edges[:-1, None], pixels[None])
-    overlap = np.maximum(0, upper - lower)
-    return (overlap / overlap.sum(1, keepdims=True)).astype(np.float32)
 
 
 def _unify(spaces: base.Spaces) -> base.Spaces:

@@ -28,11 +28,14 @@ def adapt(task: str, env: dm_env.Environment, strict: bool = False) -> base.Env:
 class DmEnv(base.Env):
     """Adapts an environment; nested specs become keys joined by slashes.
 
-    A last step with discount 0 is terminal. Discounts between are not used.
+    A last step with discount 0 is terminal. Discounts between are not used. Each
+    action is applied `repeat` times or to the episode end, and rewards are added up.
     """
 
-    def __init__(self, env: dm_env.Environment, strict: bool = False):
+    def __init__(self, env: dm_env.Environment, strict: bool = False, repeat: int = 1):
         self._env = env
+        self._repeat = repeat
+        self._closed = False
         self._done = True
         action, obs = env.action_spec(), env.observation_spec()
         self._action = _codec(action, ACTION, codecs.Namer(ACTION), True, strict)
@@ -55,20 +58,27 @@ class DmEnv(base.Env):
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         if action[base.RESET] or self._done:
-            time_step = self._env.reset()
-        else:
-            time_step = self._env.step(self._action.decode(action))
-        self._done = time_step.last()
-        special = base.special_values(
-            0.0 if time_step.reward is None else float(time_step.reward),
-            time_step.first(),
-            self._done,
-            self._done and time_step.discount == 0,
-        )
-        return {**self._value.encode(time_step.observation), **special}
+            return self._obs(self._env.reset(), 0.0)
+        decoded, reward = self._action.decode(action), 0.0
+        for _ in range(self._repeat):
+            time_step = self._env.step(decoded)
+            reward += 0.0 if time_step.reward is None else float(time_step.reward)
+            if time_step.last():
+                break
+        return self._obs(time_step, reward)
 
     def close(self) -> None:
-        self._env.close()
+        if not self._closed:
+            self._env.close()
+        self._closed = True
+
+    def _obs(self, time_step: dm_env.TimeStep, reward: float) -> dict[str, Any]:
+        self._done = time_step.last()
+        terminal = self._done and time_step.discount == 0
+        special = base.special_values(
+            reward, time_step.first(), self._done, bool(terminal)
+        )
+        return {**self._value.encode(time_step.observation), **special}
 
 
 def _codec(
@@ -107,8 +117,10 @@ def _group(
     namer: codecs.Namer,
     *flags: bool,
 ) -> codecs.Codec:
+    # An empty array, as of a sensor that a robot does not have, shows nothing.
+    full = {k: v for k, v in children.items() if 0 not in getattr(v, "shape", ())}
     parts = {
         name: _codec(child, namer.join(key, name), namer, *flags)
-        for name, child in children.items()
+        for name, child in full.items()
     }
     return codecs.Group(parts, build)

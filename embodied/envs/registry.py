@@ -10,10 +10,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from embodied.core import base
+from embodied.core.batchenv import BatchEnv
 
 
 class TaskError(ValueError):
@@ -34,17 +35,69 @@ class Suite(NamedTuple):
     about: str
     extra: str = ""  # Of this package, which installs what the suite needs.
     needs: tuple[str, ...] = ()  # Modules that must be importable.
+    together: str = ""  # Function that makes several as one `BatchEnv`, by their seeds.
+    install: str = ""  # How to get what no extra can install.
 
 
 CUSTOM = "custom"  # The suite of tasks that name a class or factory.
 ALIASES = {"gym": "gymnasium"}
 
 SUITES = {
+    "atari": Suite(
+        "embodied.envs.atari",
+        "Atari",
+        "Atari games with sticky actions.",
+        extra="atari",
+        needs=("ale_py",),
+    ),
+    "atari100k": Suite(
+        "embodied.envs.atari",
+        "atari100k",
+        "Atari games with little experience.",
+        extra="atari",
+        needs=("ale_py",),
+    ),
     "bounce": Suite(
         "embodied.envs.bounce", "Bounce", "Keep a paddle under a ball (images)."
     ),
+    "bsuite": Suite(
+        "embodied.envs.bsuite",
+        "BSuite",
+        "Small experiments that test one ability each.",
+        extra="bsuite",
+        needs=("bsuite",),
+    ),
+    "crafter": Suite(
+        "embodied.envs.crafter",
+        "Crafter",
+        "Survive and build in an open world (images).",
+        extra="crafter",
+        needs=("crafter",),
+    ),
+    "dmc": Suite(
+        "embodied.envs.dmc",
+        "make",
+        "DeepMind Control Suite: robots, from vectors or images.",
+        extra="dmc",
+        needs=("dm_control",),
+    ),
+    "dmlab": Suite(
+        "embodied.envs.dmlab",
+        "DMLab",
+        "DeepMind Lab: memory and navigation (images).",
+        needs=("deepmind_lab",),
+        install="build deepmind_lab from its source, which no registry has",
+    ),
     "dummy": Suite(
         "embodied.envs.dummy", "Dummy", "All kinds of spaces, nothing to learn."
+    ),
+    "envpool": Suite(
+        "embodied.envs.envpool",
+        "make",
+        "Atari, MuJoCo and more, many environments a process.",
+        extra="envpool",
+        needs=("envpool",),
+        together="together",
     ),
     "gymnasium": Suite(
         "embodied.envs.gymnasium",
@@ -53,8 +106,53 @@ SUITES = {
         extra="gymnasium",
         needs=("gymnasium",),
     ),
+    "track": Suite(
+        "embodied.envs.track", "Track", "Walk to a target on a line (vectors)."
+    ),
+    "loconav": Suite(
+        "embodied.envs.loconav",
+        "LocoNav",
+        "Walkers that find their way, seen through their eyes.",
+        extra="loconav",
+        needs=("dm_control",),
+    ),
+    "memmaze": Suite(
+        "embodied.envs.memmaze",
+        "MemMaze",
+        "Mazes that need a long memory (images).",
+        extra="memmaze",
+        needs=("memory_maze",),
+    ),
+    "minecraft": Suite(
+        "embodied.envs.minecraft",
+        "make",
+        "Collect a diamond from scratch.",
+        needs=("minerl",),
+        install="pip install minerl==0.4.4, which needs Java 8",
+    ),
+    "minigrid": Suite(
+        "embodied.envs.minigrid",
+        "MiniGrid",
+        "Grid worlds of MiniGrid and BabyAI.",
+        extra="minigrid",
+        needs=("minigrid",),
+    ),
+    "popgym": Suite(
+        "embodied.envs.popgym",
+        "make",
+        "Partially observed puzzles and control.",
+        extra="popgym",
+        needs=("popgym",),
+    ),
     "pinpad": Suite(
         "embodied.envs.pinpad", "PinPad", "Step on pads in an order to be found out."
+    ),
+    "procgen": Suite(
+        "embodied.envs.procgen",
+        "Procgen",
+        "Games with levels made anew (images).",
+        needs=("procgen",),
+        install="pip install procgen-mirror in an interpreter with NumPy below 2",
     ),
     CUSTOM: Suite(
         "embodied.envs.custom",
@@ -78,6 +176,15 @@ def make(task: str, seed: int = 0, index: int = 0, **options: Any) -> base.Env:
     if suite_of(task) == CUSTOM:
         options["index"] = index
     return constructor(name, seed=seed, **options)
+
+
+def make_together(task: str, seeds: Sequence[int], **options: Any) -> BatchEnv | None:
+    """One environment per seed behind one call, or None if the suite cannot."""
+    suite, name = find(task)
+    if not suite.together:
+        return None
+    module = importlib.import_module(suite.module)
+    return getattr(module, suite.together)(name, seeds, **options)
 
 
 def resolve(task: str) -> tuple[str, Callable[..., base.Env]]:
@@ -146,7 +253,7 @@ def missing_packages(suite: Suite) -> list[str]:
 
 def install_line(suite: Suite) -> str:
     """The command that installs what a suite needs."""
-    return f"pip install 'dreamerv3[{suite.extra}]'"
+    return suite.install or f"pip install 'dreamerv3[{suite.extra}]'"
 
 
 def _exists(module: str) -> bool:

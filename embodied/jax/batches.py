@@ -64,7 +64,11 @@ def check_finite(kind: str, key: str, value: np.ndarray) -> None:
 
 
 class DeviceStream(Iterator[Prepared]):
-    """Moves batches to the devices, `depth` ahead by a thread or in line if 0."""
+    """Moves batches to the devices, `depth` ahead by a thread or in line below 1.
+
+    A source that says how far ahead it may be read (`lookahead`) is not read further:
+    a report is on data of now.
+    """
 
     def __init__(
         self,
@@ -73,9 +77,10 @@ class DeviceStream(Iterator[Prepared]):
         depth: int = 0,
     ):
         self.source, self.put = source, put
-        self.queue: queue.Queue[Any] | None = queue.Queue(depth) if depth else None
+        depth = min(depth, getattr(source, "lookahead", depth))
+        self.queue: queue.Queue[Any] | None = queue.Queue(depth) if depth > 0 else None
         self.thread = threading.Thread(target=self._work, daemon=True)
-        if depth:
+        if self.queue is not None:
             self.thread.start()
 
     def __next__(self) -> Prepared:

@@ -1,4 +1,8 @@
-"""Logger outputs, one file a backend."""
+"""The logger and its outputs, one file a backend."""
 
+from embodied.metrics.background import Background as Background
 from embodied.metrics.jsonl import JSONLOutput as JSONLOutput
+from embodied.metrics.logger import Logger as Logger
+from embodied.metrics.media import MediaOutput as MediaOutput
+from embodied.metrics.scope import ScopeOutput as ScopeOutput
 from embodied.metrics.terminal import TerminalOutput as TerminalOutput

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-Summary = tuple[int, str, Any]  # Step, name, value.
+from embodied.metrics.summary import Summary, group, is_scalar
 
 SCORE = "episode/score"
+BLOCK = 1 << 16  # Bytes read at a time to find the end of the last whole line.
 
 
 class JSONLOutput:
-    """Appends one object per step; a value that is not finite is written as null.
+    """Appends one object per step, with `time`, when it was written, in Unix seconds.
 
-    Each write is a single append, so that a killed run leaves at most one torn line,
-    which the next start removes.
+    A value that is not finite is written as null. Each write is a single append, so
+    that a killed run leaves at most one torn line, which the next start removes.
     """
 
-    def __init__(self, logdir: str | os.PathLike):
+    def __init__(
+        self, logdir: str | os.PathLike, clock: Callable[[], float] = time.time
+    ):
+        self._clock = clock
         directory = pathlib.Path(logdir)
         directory.mkdir(parents=True, exist_ok=True)
         self._metrics = directory / "metrics.jsonl"
@@ -33,8 +39,9 @@ class JSONLOutput:
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
         scalars = [s for s in summaries if is_scalar(s[2])]
-        _append(self._metrics, _rows(scalars))
-        _append(self._scores, _rows(s for s in scalars if s[1] == SCORE))
+        now = round(self._clock(), 3)
+        _append(self._metrics, _rows(scalars, now))
+        _append(self._scores, _rows((s for s in scalars if s[1] == SCORE), now))
 
     def save(self) -> dict[str, int]:
         """How much was written."""
@@ -49,38 +56,45 @@ class JSONLOutput:
 
 def repair(path: pathlib.Path) -> int:
     """Cut an unfinished last line off a file; returns the bytes removed."""
-    if not path.exists():
-        return 0
-    content = path.read_bytes()
-    keep = content.rfind(b"\n") + 1
-    if keep < len(content):
+    size = _size(path)
+    keep = size
+    while keep:
+        start = max(0, keep - BLOCK)
+        with path.open("rb") as file:
+            file.seek(start)
+            found = file.read(keep - start).rfind(b"\n")
+        keep = start + found + 1  # Without a newline, the start of the block.
+        if found >= 0:
+            break
+    if keep < size:
         os.truncate(path, keep)
-    return len(content) - keep
+    return size - keep
 
 
 def _size(path: pathlib.Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def is_scalar(value: Any) -> bool:
-    """Whether a metric is one number."""
-    return not isinstance(value, str) and np.ndim(value) == 0
-
-
-def _rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
-    """Group metrics by step; a name that comes twice at a step starts another row."""
-    rows: list[dict[str, Any]] = []
-    for step, name, value in summaries:
-        number = np.asarray(value).item()
-        if not rows or rows[-1]["step"] != step or name in rows[-1]:
-            rows.append({"step": int(step)})
-        rows[-1][name] = number if math.isfinite(number) else None
+def _rows(summaries: Iterable[Summary], now: float) -> list[dict[str, Any]]:
+    rows = []
+    for step, metrics in group(summaries):
+        numbers = {name: np.asarray(value).item() for name, value in metrics.items()}
+        finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+        rows.append({"step": step, "time": now, **finite})
     return rows
 
 
 def _append(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
     if not rows:
         return
-    text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-    with path.open("a") as file:
-        file.write(text)
+    text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
+    with path.open("ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        written = 0
+        try:
+            written = file.write(text)
+        finally:
+            if written < len(text):
+                file.truncate(size)
+        if written < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import numpy as np
 
-from embodied.metrics.jsonl import Summary, is_scalar
+from embodied.metrics.summary import Summary, is_scalar
 
 
 class TerminalOutput:

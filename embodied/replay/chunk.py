@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Mapping
@@ -165,7 +166,7 @@ class Chunk:
                 continue
             offset = column.offset + row * nbytes
             if self._fd is not None:
-                os.pwrite(self._fd, bytes(rows * nbytes), offset)
+                os.pwrite(self._fd, _zeros(rows * nbytes), offset)
             elif self._memory is not None:
                 self._memory.populate(offset, rows * nbytes)
 
@@ -182,18 +183,19 @@ def create(header: Header, pool: mapping.MemoryPool) -> Chunk:
     return chunk
 
 
-def create_on_disk(header: Header, path: Path) -> Chunk:
+def create_on_disk(header: Header, path: Path, unmap: mapping.Unmap) -> Chunk:
     """A new chunk in a file. Raises OSError if the disk is full."""
     unset = np.full(header.size, np.nan, np.float32)
     marks = np.zeros(header.size, np.int64)
-    mapped = create_file(header, path, {PRIORITY: unset.data, ORDER: marks.data})
+    blobs = {PRIORITY: unset.data, ORDER: marks.data}
+    mapped = create_file(header, path, blobs, unmap)
     chunk = Chunk(header, np.asarray(mapped), mapped)
     chunk.unseal(path)
     return chunk
 
 
 def create_file(
-    header: Header, path: Path, blobs: Mapping[str, Buffer]
+    header: Header, path: Path, blobs: Mapping[str, Buffer], unmap: mapping.Unmap
 ) -> mapping.Mapping:
     """Make the file under another name first, so that it is never there in part."""
     temporary = path.with_suffix(".tmp")
@@ -204,7 +206,7 @@ def create_file(
         for column in header.columns:
             if column.field.name in blobs:
                 os.pwrite(fd, blobs[column.field.name], column.offset)
-        mapped = mapping.Mapping(fd, header.nbytes)
+        mapped = mapping.Mapping(fd, header.nbytes, unmap)
         os.rename(temporary, path)
         return mapped
     except OSError:
@@ -214,7 +216,7 @@ def create_file(
         os.close(fd)
 
 
-def load(path: Path) -> Chunk:
+def load(path: Path, unmap: mapping.Unmap) -> Chunk:
     """Map an existing file. Reads the header and the marks, but no data."""
     with path.open("rb") as file:
         data = file.read(mapping.PAGE)
@@ -228,7 +230,7 @@ def load(path: Path) -> Chunk:
         raise ChunkError(f"unreadable header: {error}") from error
     if actual != header.nbytes:
         raise ChunkError(f"has {actual} bytes instead of {header.nbytes}")
-    mapped = mapping.open_mapping(path, header.nbytes)
+    mapped = mapping.open_mapping(path, header.nbytes, unmap)
     return restore(header, np.asarray(mapped), mapped)
 
 
@@ -239,6 +241,12 @@ def restore(
     chunk = Chunk(header, buffer, mapped)
     chunk.count = chunk.fill = _committed(chunk.order)
     return chunk
+
+
+@functools.lru_cache(maxsize=16)
+def _zeros(nbytes: int) -> bytes:
+    """Kept, as making them anew costs more than writing them."""
+    return bytes(nbytes)
 
 
 def _committed(order: np.ndarray) -> int:

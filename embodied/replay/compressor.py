@@ -57,7 +57,8 @@ class Compressor:
     def _run(self) -> None:
         while (chunk := self._queue.get()) is not None:
             try:
-                compress(self._store, chunk)
+                with self._store.residency.hold(chunk):
+                    compress(self._store, chunk)
             except OSError as error:
                 # The chunk stays as it is, which is as good.
                 log.warning("Cannot compress chunk %s: %s", chunk.number, error)
@@ -92,13 +93,14 @@ def _exchange(
     with chunk.lock:
         if path is None or chunk.gone or (blobs and chunk.rewritten):
             return
+        assert chunk.mapped is not None
         blocks = {layout.ORDER: chunk.order, layout.PRIORITY: chunk.priority}
         blocks[layout.RECORDS] = chunk.records
         data = dict(blobs)
         for name in (x.field.name for x in header.columns):
             if name not in blobs:
                 data[name] = (blocks | chunk.columns)[name][:].tobytes()
-        mapped = chunklib.create_file(header, path, data)
+        mapped = chunklib.create_file(header, path, data, chunk.mapped.unmap)
         chunk.attach(header, np.asarray(mapped), mapped)
 
 

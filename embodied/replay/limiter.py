@@ -45,12 +45,13 @@ class SamplesPerInsert:
         with self._changed:
             if not self._wait("insert", self._may_insert, timeout):
                 return False
-            free = min(amount, max(0, self.minsize - self._size))
-            self._size += amount
-            self._avail += self.samples_per_insert * (amount - free)
-            self._counts["inserts"] += amount
-            self._changed.notify_all()
+            self._count(amount)
             return True
+
+    def take_back(self, amount: int) -> None:
+        """Uncount steps that were not inserted after all: repeated or refused ones."""
+        with self._changed:
+            self._count(-amount)
 
     def sample(self, amount: int = 1, timeout: float | None = None) -> bool:
         """Wait until `amount` sequences may be sampled; False if that took too long."""
@@ -69,10 +70,10 @@ class SamplesPerInsert:
             self._size = max(self._size, steps)
             self._changed.notify_all()
 
-    def open(self) -> None:
+    def open(self, is_open: bool = True) -> None:
         """Let inserts pass without waiting from now on, as at the end of a run."""
         with self._changed:
-            self._open = True
+            self._open = is_open
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -105,6 +106,15 @@ class SamplesPerInsert:
             self._size = int(data["size"])
             self._avail = float(data["avail"])
             self._changed.notify_all()
+
+    def _count(self, steps: int) -> None:
+        """Under the lock. Only steps beyond the first `minsize` earn samples."""
+        before = max(0, self._size - self.minsize)
+        self._size += steps
+        earning = max(0, self._size - self.minsize) - before
+        self._avail += self.samples_per_insert * earning
+        self._counts["inserts"] += steps
+        self._changed.notify_all()
 
     def _may_insert(self) -> bool:
         if self._open or self._size < self.minsize or not self.samples_per_insert:

@@ -19,6 +19,7 @@ from embodied.replay.index import Index
 from embodied.replay.layout import Records, Schema
 from embodied.replay.selectors import Selector, Uniform
 from embodied.replay.store import ChunkStore
+from embodied.replay.turns import Turns
 from embodied.replay.windows import Copier
 from embodied.replay.writer import Placement, undo
 
@@ -39,11 +40,11 @@ class Replay(base.Replay):
     one they live in memory and are part of what `save` returns. `memory` bounds the
     resident bytes of the files and `compress` shrinks completed ones in the background.
 
-    Four locks, never waited for in another order: `_adding` lets one thread add at a
-    time, and `_sampling` one sample, as more would only get in each other's way;
-    `_lock` guards the index and is held for no copy or I/O; each chunk has one that
-    keeps `update` apart from readers. The memory of an evicted chunk is not reused
-    while anyone still reads it, so they read what was there.
+    Adders take turns, and so do samplers, as more at once would only get in each
+    other's way. Two kinds of locks, never waited for in another order: `_lock` guards
+    the index and is held for no copy or I/O; each chunk has one that keeps `update`
+    apart from readers. The memory of an evicted chunk is not reused while anyone still
+    reads it, so they read what was there.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Replay(base.Replay):
         self.length, self.capacity, self.name = length, int(capacity), name
         self.online = online
         self._rng = np.random.default_rng(seed)
-        self._adding = threading.Lock()
-        self._sampling = threading.Lock()
+        self._adding = Turns()
+        self._sampling = Turns()
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._closed = False
@@ -88,25 +89,28 @@ class Replay(base.Replay):
         """Number of steps ever added, also before a restart and since evicted."""
         return self._index.order
 
-    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> None:
+    def add(self, step: Step, worker: int = 0, seq: int | None = None) -> bool:
         """Append a step to the stream of a worker; when it returns, the step is safe.
 
         `seq` is the sequence number of the step in the worker's stream. A number up to
         the last one stored is ignored, as that step is there; one that leaves out
         numbers starts a new segment, and no window goes over the gap. Without numbers
         each step follows the one before, unless the replay was opened in between.
+        Returns whether the step was new.
         """
-        batch = stepcheck.as_arrays(step)
-        self._add(batch, [worker], None if seq is None else [seq])
+        batch, seqs = stepcheck.as_arrays(step), None if seq is None else [seq]
+        return self._adding.run(self._add, batch, [worker], seqs) == 1
 
     def add_batch(
         self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
-    ) -> None:
+    ) -> int:
         """Append one step per worker; leaves of `steps` are [len(workers), ...].
 
-        See `add`. Either all steps are stored or, if an error is raised, none.
+        See `add`. Either all steps are stored or, if an error is raised, none. Returns
+        how many were new.
         """
-        self._add(stepcheck.as_batch(steps, len(workers)), workers, seqs)
+        batch = stepcheck.as_batch(steps, len(workers))
+        return self._adding.run(self._add, batch, workers, seqs)
 
     def sample(
         self, batch: int, mode: Mode = "train", timeout: float | None = None
@@ -120,13 +124,7 @@ class Replay(base.Replay):
             raise ValueError(f"batch must be at least 1, not {batch}")
         with self._ready:
             self._wait(timeout)  # Once there are items, there always are.
-        with self._sampling:
-            with self._lock:
-                spots = self._index.draw(self._rng, batch, fresh=mode == "train")
-                self._counts["samples"] += batch
-                records = self._records
-            assert records is not None
-            return self._copier.read(spots, records, self.length)
+        return self._sampling.run(self._sample, batch, mode)
 
     def update(self, data: Batch) -> None:
         """Write values back into stored steps by `stepid`; evicted steps are skipped.
@@ -147,6 +145,7 @@ class Replay(base.Replay):
             self._counts["updates"] += written
             self._counts["update_misses"] += len(flat) - written
             self._index.reprioritize(changed)
+        self._store.residency.note(writeback.around(changed))
 
     def stats(self) -> Metrics:
         """Sizes, and counts and waiting time since the last call."""
@@ -172,20 +171,11 @@ class Replay(base.Replay):
 
     def save(self) -> dict[str, Any]:
         """Counters, and the steps if they are in memory; in files they are safe."""
-        with self._adding:
-            with self._lock:
-                chunks = list(self._index.chunks.values())
-            dumped = self._store.dump(chunks)
-            return {"version": VERSION, "order": self._index.order, "chunks": dumped}
+        return self._adding.run(self._save)
 
     def load(self, data: Any) -> None:
         """Restore what `save` returned. Steps in a directory were found before."""
-        with self._adding, self._lock:
-            if data["chunks"]:
-                if self._index.order:
-                    raise ValueError(f"{self.name} must be empty to load into it")
-                self._recover(self._store.restore(data["chunks"]))
-            self._index.order = max(self._index.order, int(data["order"]))
+        self._adding.run(self._load, data)
 
     def flush(self) -> None:
         """Return once all is compressed and on disk, safe from a loss of power."""
@@ -199,9 +189,7 @@ class Replay(base.Replay):
 
     def close(self) -> None:
         """Turn away all who wait or add, and let others open the directory."""
-        with self._adding, self._ready:
-            self._closed = True
-            self._ready.notify_all()
+        self._adding.run(self._turn_away)
         if self._compressor:
             self._compressor.close()
         for chunk in list(self._index.chunks.values()):
@@ -211,27 +199,57 @@ class Replay(base.Replay):
 
     def _add(
         self, batch: Batch, workers: Sequence[int], seqs: Sequence[int] | None
-    ) -> None:
+    ) -> int:
+        """In turn: store those steps that are not there yet, and count them."""
+        if self._closed:
+            raise ReplayClosedError(f"{self.name} is closed")
         if not len(workers):
-            return
-        with self._adding:
-            if self._closed:
-                raise ReplayClosedError(f"{self.name} is closed")
-            records = self._records or Records(stepcheck.infer_schema(batch))
-            blocks = stepcheck.to_blocks(batch, records)
-            placements = self._write(blocks, workers, seqs, records.schema)
-            with self._ready:
-                self._records = records
-                self._counts["duplicates"] += len(workers) - len(placements)
-                self._counts["inserts"] += len(placements)
-                dropped = self._index.commit(placements)
-                self._ready.notify_all()
+            return 0
+        records = self._records or Records(stepcheck.infer_schema(batch))
+        blocks = stepcheck.to_blocks(batch, records)
+        placements = self._write(blocks, workers, seqs, records.schema)
+        with self._ready:
+            self._records = records
+            self._counts["duplicates"] += len(workers) - len(placements)
+            self._counts["inserts"] += len(placements)
+            dropped = self._index.commit(placements)
+            self._ready.notify_all()
         for chunk in dropped:
             self._store.delete(chunk)
         if self._compressor:
             for x in placements:
                 if x.row + 1 == x.chunk.size:
                     self._compressor.submit(x.chunk)
+        return len(placements)
+
+    def _sample(self, batch: int, mode: Mode) -> Batch:
+        """In turn: choose items and copy them."""
+        with self._lock:
+            spots = self._index.draw(self._rng, batch, fresh=mode == "train")
+            self._counts["samples"] += batch
+            records = self._records
+        assert records is not None
+        return self._copier.read(spots, records, self.length)
+
+    def _save(self) -> dict[str, Any]:
+        """In turn, so that no step is half there."""
+        with self._lock:
+            chunks = list(self._index.chunks.values())
+        dumped = self._store.dump(chunks)
+        return {"version": VERSION, "order": self._index.order, "chunks": dumped}
+
+    def _load(self, data: Any) -> None:
+        with self._lock:
+            if data["chunks"]:
+                if self._index.order:
+                    raise ValueError(f"{self.name} must be empty to load into it")
+                self._recover(self._store.restore(data["chunks"]))
+            self._index.order = max(self._index.order, int(data["order"]))
+
+    def _turn_away(self) -> None:
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
 
     def _write(
         self,
@@ -251,8 +269,8 @@ class Replay(base.Replay):
                 if placement is not None:
                     placements.append(placement)
             for x in placements:
-                x.chunk.write(x.row, blocks, x.which)
-                self._store.residency.touch(x.chunk)
+                with self._store.residency.hold(x.chunk):
+                    x.chunk.write(x.row, blocks, x.which)
         except BaseException:
             undo(placements, self._store)
             raise
@@ -282,4 +300,5 @@ class Replay(base.Replay):
             for chunk in self._index.chunks.values():
                 if chunk.full and not chunk.packed:
                     self._compressor.submit(chunk)
+        self._store.residency.note(self._index.chunks.values())
         self._records = Records(found.schema) if found.schema else None

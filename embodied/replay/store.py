@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import fcntl
 import logging
 import os
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from embodied.replay import chunk as chunklib
 from embodied.replay import layout, mapping
 from embodied.replay.chunk import Chunk
 from embodied.replay.layout import ChunkError, Schema
+from embodied.replay.residency import Residency
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +41,24 @@ class ChunkStore:
         self.skipped: list[str] = []  # Files that were reported and not loaded.
         self.residency = Residency(memory if directory is not None else 0)
         self._memory = mapping.MemoryPool()
+        self._unmapper = mapping.Unmapper() if self.directory else None
         self._next = 1
         self._rng = np.random.default_rng()  # Nonces differ between runs of one seed.
         self._lockfile = self._acquire() if self.directory else None
 
-    def create(self, worker: int, start: int, schema: Schema) -> Chunk:
-        """A new chunk whose first step will be `start` of the worker's stream."""
+    def create(self, worker: int, start: int, schema: Schema, joined: bool) -> Chunk:
+        """A new chunk whose first step will be `start` of the worker's stream.
+
+        It is `joined` to the one before if windows may go from there to here.
+        """
         nonce = int(self._rng.integers(1, 1 << 31))
         number, self._next = self._next, self._next + 1
-        header = layout.plan(number, nonce, worker, start, self.size, schema)
+        header = layout.plan(number, nonce, worker, start, self.size, schema, joined)
         path = self.path(number)
-        if path is None:
+        if path is None or self._unmapper is None:
             return chunklib.create(header, self._memory)
         try:
-            return chunklib.create_on_disk(header, path)
+            return chunklib.create_on_disk(header, path, self._unmapper)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
@@ -121,12 +124,15 @@ class ChunkStore:
 
     def close(self) -> None:
         """Let another process open the directory."""
+        if self._unmapper is not None:
+            self._unmapper.close()
         if self._lockfile is not None:
             self._lockfile.close()
             self._lockfile = None
 
     def _load(self, path: Path) -> Chunk:
-        chunk = chunklib.load(path)
+        assert self._unmapper is not None
+        chunk = chunklib.load(path, self._unmapper)
         if path.name != f"{chunk.number:010d}{SUFFIX}":
             raise ChunkError(f"is chunk {chunk.number} under another name")
         return chunk
@@ -149,50 +155,3 @@ class ChunkStore:
                 f"{self.directory} is in use by another replay; close that one first"
             ) from None
         return file
-
-
-class Residency:
-    """Keeps mapped pages in this process below a limit, longest unused chunks first.
-
-    Counts whole chunks once anything in them is touched: how many pages around it the
-    kernel maps as well is its own affair. Released pages stay in the page cache while
-    there is room, so touching them again is cheap.
-    """
-
-    def __init__(self, limit: int):
-        self.limit = limit
-        self._touched: collections.OrderedDict[Chunk, int] = collections.OrderedDict()
-        self._total = 0
-        self._lock = threading.Lock()
-
-    def touch(self, chunk: Chunk) -> None:
-        """Note that a chunk was just read or written.
-
-        Afterwards, as another thread may have released it meanwhile: all that is
-        resident is counted, except for what threads are busy with.
-        """
-        if not self.limit:
-            return
-        with self._lock:
-            if chunk.gone:
-                return
-            self._total -= self._touched.pop(chunk, 0)
-            self._touched[chunk] = chunk.header.nbytes
-            self._total += chunk.header.nbytes
-            excess = self._pop_excess()
-        for other in excess:
-            if other.mapped is not None:
-                other.mapped.release()
-
-    def forget(self, chunk: Chunk) -> None:
-        """A chunk is gone."""
-        with self._lock:
-            self._total -= self._touched.pop(chunk, 0)
-
-    def _pop_excess(self) -> list[Chunk]:
-        excess = []
-        while self._total > self.limit and len(self._touched) > 1:
-            other, nbytes = self._touched.popitem(last=False)
-            self._total -= nbytes
-            excess.append(other)
-        return excess

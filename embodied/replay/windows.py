@@ -14,7 +14,7 @@ from embodied.core.base import IS_FIRST, IS_LAST, STEPID
 from embodied.replay.buffers import BufferPool
 from embodied.replay.chunk import Chunk
 from embodied.replay.layout import Field, Records
-from embodied.replay.store import Residency
+from embodied.replay.residency import Residency
 
 STEPID_FIELD = Field(STEPID, np.dtype(np.int32), (3,))  # Chunk number, row, nonce.
 Batch = dict[str, np.ndarray]
@@ -120,8 +120,8 @@ class Copier:
         while at < length:
             assert chunk is not None
             count = min(length - at, chunk.size - row)
-            chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
-            self._residency.touch(chunk)
+            with self._residency.hold(chunk):
+                chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
             parts.append((index, at, row, count, chunk.number, chunk.nonce))
             at += count
             chunk, row = chunk.next, 0

@@ -39,8 +39,8 @@ def write(
         lo, hi = int(row[begin]), int(row[end - 1]) + 1
         if lo < 0 or hi > chunk.count:
             continue
-        _write(store, chunk, slice(lo, hi), values, slice(begin, end))
-        store.residency.touch(chunk)
+        with store.residency.hold(chunk):
+            _write(store, chunk, slice(lo, hi), values, slice(begin, end))
         written += hi - lo
         if PRIORITY in values:
             changed.append((chunk, lo, hi))
@@ -68,6 +68,12 @@ def window_means(
     ids = ids[:starts]
     # Differences of sums may end up below zero by a rounding error.
     return ids[ids > 0], np.maximum(means, 0.0)[ids > 0]
+
+
+def around(changed: Changed) -> set[Chunk]:
+    """Changed chunks and their neighbours, whose priorities `window_means` reads."""
+    chunks = {x for chunk, _, _ in changed for x in (chunk.prev, chunk, chunk.next)}
+    return {chunk for chunk in chunks if chunk is not None}
 
 
 def _write(

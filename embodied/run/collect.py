@@ -48,18 +48,23 @@ class Collector:
         """One step of every environment."""
         self._driver(self._policy, steps=1)
 
-    def run_episodes(self, episodes: int) -> None:
+    def run_episodes(
+        self, episodes: int, progress: Callable[[int], None] | None = None
+    ) -> None:
         """Play exactly `episodes` new episodes, spread evenly over the environments.
 
-        Counting whichever end first would favour short episodes.
+        Counting whichever end first would favour short episodes. `progress` is told
+        how many there are whenever one has ended.
         """
         size = len(self._driver)
         self._quota = np.full(size, episodes // size) + (
             np.arange(size) < episodes % size
         )
         self._driver.reset(self._agent.init_policy)
-        while self._quota.any():
+        while left := self._quota.sum():
             self.step()
+            if progress and self._quota.sum() < left:
+                progress(episodes - int(self._quota.sum()))
 
     def flush(self, logger: elements.Logger, prefix: str = "") -> None:
         """Hand episodes, their statistics and the speed to the logger."""

@@ -9,6 +9,7 @@ import elements
 import numpy as np
 
 from embodied.core import base
+from embodied.core.timer import Timer
 
 MakeStream = Callable[[Any, base.Mode], base.Stream]  # Of a replay.
 
@@ -46,6 +47,7 @@ class Learner:
         self._running: tuple[base.Batch, base.Metrics] | None = None
         self._metrics = elements.Agg()
         self._fps = elements.FPS()
+        self.timer = Timer()
         self.updates = 0
 
     def ready(self) -> bool:
@@ -58,8 +60,10 @@ class Learner:
         Results may still be under way when `train` returns, so those of the update
         before are taken while this one runs.
         """
-        batch = next(self._stream)
-        self._carry, outs, metrics = self._agent.train(self._carry, batch)
+        with self.timer.section("batch"):
+            batch = next(self._stream)
+        with self.timer.section("train"):
+            self._carry, outs, metrics = self._agent.train(self._carry, batch)
         self._settle()
         self._running = outs, metrics
         self._fps.step(self._args.batch_size * self._args.batch_length)
@@ -67,13 +71,15 @@ class Learner:
 
     def report(self) -> base.Metrics:
         """Metrics and videos on replayed data without learning from it."""
-        return self._report()
+        with self.timer.section("report"):
+            return self._report()
 
     def stats(self) -> base.Metrics:
         """Metrics since the last call."""
         self._settle()
         metrics = {f"train/{k}": v for k, v in self._metrics.result().items()}
-        return {**metrics, "fps/train": self._fps.result()}
+        timer = {f"timer/learner/{k}": v for k, v in self.timer.stats().items()}
+        return {**metrics, **timer, "fps/train": self._fps.result()}
 
     def save(self) -> dict[str, int]:
         return {"updates": self.updates, "step": self._replay.total}
@@ -87,9 +93,12 @@ class Learner:
             return
         outs, metrics = self._running
         self._running = None
+        with self.timer.section("settle"):
+            arrays = {key: np.asarray(value) for key, value in metrics.items()}
+        self._metrics.add(arrays)
         if "replay" in outs:
-            self._replay.update(outs["replay"])
-        self._metrics.add({key: np.asarray(value) for key, value in metrics.items()})
+            with self.timer.section("latents"):
+                self._replay.update(outs["replay"])
 
 
 class Reporter:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import elements
@@ -16,6 +18,12 @@ CHECKPOINTS, AGENT = "ckpt", "agent"
 def directory(args: elements.Config, role: str = AGENT) -> pathlib.Path:
     """Where a role keeps its checkpoints; a serial run keeps all with the agent."""
     return pathlib.Path(args.logdir).expanduser() / CHECKPOINTS / role
+
+
+def meta(args: elements.Config) -> dict[str, Any]:
+    """What a checkpoint says of its run: all settings, or those of the loops alone."""
+    values = args.config if "config" in args else args
+    return {"config": _plain(dict(values))}
 
 
 def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) -> bool:
@@ -46,3 +54,14 @@ def find_agent(path: pathlib.Path) -> pathlib.Path:
 def read_agent(agent: base.Agent, source: pathlib.Path) -> Any:
     """The agent's state in the newest complete checkpoint."""
     return read_item(source, AGENT, getattr(agent, "codec", TREE_CODEC))
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON has them; it has no infinity."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

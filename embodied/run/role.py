@@ -2,14 +2,18 @@
 
 A role calls `beat()` whenever it made progress and returns soon after `stopping()`
 turns true. Both also work where no supervisor started the process: then nobody listens
-to the beats, and only a signal handler of one's own asks to stop.
+to the beats, and only a signal handler of one's own asks to stop. Threads that can hang
+independently of each other are parts with a beat each: the process lives as long as all
+of them do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 _stop = threading.Event()
@@ -20,19 +24,46 @@ class StoppedError(Exception):
     """The process was asked to end while it waited for something."""
 
 
-class Beat:
-    """The time of the last sign of life, where the supervisor can read it."""
+class Beat(ctypes.Structure):
+    """The last sign of life, in memory that the supervisor can read."""
 
-    def __init__(self) -> None:
-        self.value = 0.0
+    _fields_ = (
+        ("value", ctypes.c_double),  # Time of the most silent part.
+        ("part", ctypes.c_char * 16),  # Its name, if the process has parts.
+    )
 
 
 _beat: Beat = Beat()
+_parts: dict[str, Part] = {}
 
 
 def beat() -> None:
-    """Show that this process makes progress."""
-    _beat.value = time.monotonic()
+    """Show that this process makes progress; if it has parts, that is up to them."""
+    if not _parts:
+        _beat.value = time.monotonic()
+
+
+class Part:
+    """A thread of this process whose signs of life count by themselves."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.last = time.monotonic()
+        _parts[name] = self
+
+    def beat(self) -> None:
+        """Show that this part makes progress; the supervisor sees the most silent."""
+        self.last = time.monotonic()
+        oldest = min(list(_parts.values()), key=_last_beat)
+        _beat.value, _beat.part = oldest.last, oldest.name.encode()
+
+    def close(self) -> None:
+        """Nobody expects a sign of life of this part any more."""
+        _parts.pop(self.name, None)
+
+
+def _last_beat(part: Part) -> float:
+    return part.last
 
 
 def stopping() -> bool:
@@ -56,7 +87,7 @@ def wait_stop(timeout: float | None = None) -> bool:
     return _stop.wait(timeout)
 
 
-def await_result(future: Any) -> Any:
+def await_result(future: Any, beat: Callable[[], None] = beat) -> Any:
     """The result of a call; waiting for a busy role is a sign of life, too."""
     while not future.done():
         beat()
@@ -73,6 +104,9 @@ def request_stop() -> None:
 
 
 def attach(shared: Beat) -> None:
-    """Send beats to where the supervisor looks."""
+    """Begin anew: nobody asked to stop, and beats go to where the supervisor looks."""
     global _beat
+    _stop.clear()
+    _completed.clear()
+    _parts.clear()
     _beat = shared

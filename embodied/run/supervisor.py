@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-import dataclasses
 import json
-import multiprocessing
 import multiprocessing.connection
 import os
 import pathlib
 import signal
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Sequence
-from multiprocessing import resource_tracker
+from collections.abc import Sequence
 from types import FrameType
-from typing import Any
 
-import cloudpickle
 import elements
 
-from embodied.run import role as this_role
+from embodied.run.child import SIGNALS
+from embodied.run.worker import Role, RoleError, ThreadWorker, Worker
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PR_SET_PDEATHSIG = 1
-LAST_WORDS = 1 << 15  # Characters of a traceback, so that a pipe can hold it.
-
-
-class RoleError(RuntimeError):
-    """A role failed more often than its budget allows; holds its last traceback."""
-
-    def __init__(self, name: str, failures: int, text: str):
-        super().__init__(f"role '{name}' failed {failures} times, last with:\n{text}")
-        self.name = name
-
-
-@dataclasses.dataclass(frozen=True)
-class Role:
-    """One process of a run."""
-
-    name: str
-    target: Callable[..., None]  # Returns when the run is complete or told to stop.
-    args: tuple = ()
-    stage: int = 0  # Lower stages are stopped first.
-    budget: int = 5  # Failures allowed within `window` seconds.
-    window: float = 300.0
-    hang: float = 60.0  # Seconds without a sign of life before it is killed.
-    start: float = 300.0  # The same until the first one, since imports take long.
-    grace: float = 8.0  # Seconds to end by itself when told to stop.
-    essential: bool = False  # Whether the run failed if it does not end well.
+__all__ = ["Role", "RoleError", "Supervisor"]
 
 
 class Supervisor:
@@ -65,7 +31,8 @@ class Supervisor:
     def __init__(self, roles: Sequence[Role], status: str | os.PathLike | None = None):
         names = [role.name for role in roles]
         assert len(set(names)) == len(names), names
-        self._workers = [Worker(role) for role in roles]
+        assert sum(role.thread for role in roles) <= 1, "they would share one stop"
+        self._workers = [ThreadWorker(r) if r.thread else Worker(r) for r in roles]
         self._status = pathlib.Path(status) if status else None
         self._signals = 0
         self._wake_out, self._wake_in = os.pipe()
@@ -110,7 +77,8 @@ class Supervisor:
                     return f"{worker.role.name} completed the run"
                 if worker.revive(self.BACKOFF):
                     self._write_status()
-            self._wait(min(end, *(worker.deadline() for worker in self._workers)))
+            deadline = min(end, *(worker.deadline() for worker in self._workers))
+            self._wait(self._workers, deadline)
         elements.print("Stopping: saving everything. Again to stop at once.")
         return "asked to stop"
 
@@ -127,9 +95,9 @@ class Supervisor:
         temporary.write_text(json.dumps(roles, indent=1) + "\n")
         temporary.rename(self._status)
 
-    def _wait(self, deadline: float) -> None:
-        """Sleep until a process ends, a signal comes or a deadline passes."""
-        handles = [w.sentinel for w in self._workers if w.sentinel is not None]
+    def _wait(self, workers: Sequence[Worker | ThreadWorker], deadline: float) -> None:
+        """Sleep until one of them ends, a signal comes or a deadline passes."""
+        handles = [w.sentinel for w in workers if w.sentinel is not None]
         timeout = max(0.0, deadline - time.monotonic())
         ready = multiprocessing.connection.wait([*handles, self._wake_out], timeout)
         if self._wake_out in ready:
@@ -149,206 +117,13 @@ class Supervisor:
         if failed and self._signals < 2:
             raise failed
 
-    def _await_end(self, worker: Worker, deadline: float) -> None:
+    def _await_end(self, worker: Worker | ThreadWorker, deadline: float) -> None:
         while worker.alive() and self._signals < 2:
             if time.monotonic() > deadline:
                 elements.print(f"{worker.role.name} does not stop, killing it.")
                 break
-            self._wait(deadline)
+            self._wait([worker], deadline)
         worker.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
-
-
-class Worker:
-    """One role, its current process and the history of its failures."""
-
-    def __init__(self, role: Role):
-        self.role = role
-        self.restarts = 0
-        self._failures: list[float] = []
-        self._process: Any = None
-        self._pipe: Any = None
-        self._beat: Any = None
-        self._started = 0.0
-        self._restart_at: float | None = None
-        self._told = False  # Whether it was alive when it was told to stop.
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
-    @property
-    def sentinel(self) -> int | None:
-        return self._process.sentinel if self._process else None
-
-    def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._beat = context.Value("d", 0.0, lock=False)
-        self._pipe, other = context.Pipe(duplex=False)
-        payload = cloudpickle.dumps((self.role.target, self.role.args))
-        args = (payload, self._beat, other, os.getpid())
-        process = context.Process(target=_main, args=args, name=self.role.name)
-        # Ctrl-C goes to the whole group, also to a process that only starts.
-        # (Python's resource tracker, once started, no longer undoes the mask.)
-        resource_tracker.ensure_running()
-        previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        process.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-        self._process = process
-        other.close()
-        self._started = time.monotonic()
-        self._restart_at = None
-
-    def alive(self) -> bool:
-        return self._process is not None and self._process.is_alive()
-
-    def done(self) -> bool:
-        """Whether the role returned by itself."""
-        return self._process is not None and self._process.exitcode == 0
-
-    def deadline(self) -> float:
-        """When to look at this role again, if nothing happens before."""
-        if self._restart_at is not None:
-            return self._restart_at
-        # The first beat, of which nobody is told, shortens the limit.
-        return min(self._limit(), time.monotonic() + self.role.hang)
-
-    def revive(self, backoff: Sequence[float]) -> bool:
-        """Restart the role if it is due, and notice if it died or hangs.
-
-        Returns whether it has a new process.
-        """
-        if self._restart_at is not None:
-            if time.monotonic() < self._restart_at:
-                return False
-            self.restarts += 1
-            self.start()
-            return True
-        if self.alive():
-            if time.monotonic() < self._limit():
-                return False
-            self._process.kill()
-            self._process.join()
-            text = f"no sign of life for {self._patience():.0f} s, so it was killed"
-        else:
-            text = self._last_words()
-        self._count_failure(text, backoff)
-        return False
-
-    def terminate(self) -> None:
-        self._restart_at = None
-        self._told = self.alive()
-        if self._told:
-            self._process.terminate()
-
-    def kill(self) -> None:
-        if self.alive():
-            self._process.kill()
-        if self._process:
-            self._process.join()
-
-    def failure(self) -> RoleError | None:
-        """What to raise if an essential role was told to stop and did not end well.
-
-        One that died of the request itself had not begun: it has nothing to save.
-        """
-        if not self.role.essential or not self._told:
-            return None
-        if self._process.exitcode in (0, -signal.SIGTERM):
-            return None
-        return RoleError(self.role.name, 1, self._last_words())
-
-    def _patience(self) -> float:
-        return self.role.hang if self._beat.value else self.role.start
-
-    def _limit(self) -> float:
-        return max(self._started, self._beat.value) + self._patience()
-
-    def _count_failure(self, text: str, backoff: Sequence[float]) -> None:
-        now, role = time.monotonic(), self.role
-        recent = [t for t in self._failures if t > now - role.window]
-        self._failures = [*recent, now]
-        count = len(self._failures)
-        if count > role.budget:
-            raise RoleError(role.name, count, text)
-        delay = backoff[min(count, len(backoff)) - 1]
-        self._restart_at = now + delay
-        last = text.strip().splitlines()[-1]
-        elements.print(
-            f"{role.name} failed ({count} of {role.budget} times allowed in "
-            f"{role.window:.0f} s) and is restarted in {delay:g} s: {last}",
-            color="yellow",
-            flush=True,
-        )
-
-    def _last_words(self) -> str:
-        self._process.join()
-        try:
-            if self._pipe.poll():
-                return self._pipe.recv()
-        except EOFError:
-            pass  # It died without a word: the exit code has to do.
-        code = self._process.exitcode
-        reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"died with {reason}"
-
-
-def _main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
-    """The life of a role's process."""
-    _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor decides.
-    _listen()
-    this_role.attach(beat)
-    try:
-        target, args = cloudpickle.loads(payload)
-        target(*args)
-    except BaseException:
-        text = traceback.format_exc()
-        if this_role.stopping():
-            print(text, file=sys.stderr, flush=True)
-        pipe.send(text[-LAST_WORDS:])
-        pipe.close()
-        _exit(1)
-    _exit(0)
-
-
-def _exit(code: int) -> None:
-    """End now: threads of a role that returned or failed must not keep it alive."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def _listen() -> None:
-    """Let a thread wait for the request to stop.
-
-    A signal handler runs in the main thread, perhaps while that holds the lock that
-    telling the others needs; so it only writes to a pipe.
-    """
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write)
-    signal.signal(signal.SIGTERM, _on_terminate)
-    args = (read,)
-    threading.Thread(target=_await_request, args=args, name="stop", daemon=True).start()
-
-
-def _on_terminate(number: int, frame: FrameType | None) -> None:
-    """Nothing: that there is a handler makes Python write to the pipe."""
-
-
-def _await_request(pipe: int) -> None:
-    os.read(pipe, 1)
-    this_role.request_stop()
-
-
-def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when the supervisor dies."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:
-        os._exit(1)  # It died before we could ask.

@@ -64,7 +64,9 @@ class Trainer:
         self._due_log = Seconds(args.log_every)
         self._due_report = Seconds(args.report_every)
         self._due_save = Seconds(args.save_every)
-        self._checkpoint = Checkpoint(restore.directory(args), self._items(agent))
+        self._checkpoint = Checkpoint(
+            restore.directory(args), self._items(agent), meta=restore.meta(args)
+        )
         restore.restore(self._checkpoint, agent, args)
         self._collector = Collector(
             agent,

@@ -105,8 +105,10 @@ def check_replay(make_replay: Callable[[], base.Replay], length: int) -> None:
     replay = make_replay()
     workers, steps = 3, 2 * length
     for index in range(steps):
-        replay.add_batch(_counted(index, workers), range(workers))
-    replay.add({k: v[0] for k, v in _counted(steps, 1).items()}, 0)
+        added = replay.add_batch(_counted(index, workers), range(workers))
+        assert added == workers, "add_batch returns how many steps were new"
+    new = replay.add({k: v[0] for k, v in _counted(steps, 1).items()}, 0)
+    assert new is True, "add returns whether the step was new"
     assert len(replay) == workers * (steps - length + 1) + 1, "one item per window"
     assert replay.total == workers * steps + 1, "every step counts"
     batch = replay.sample(16)

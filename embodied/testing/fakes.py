@@ -108,9 +108,9 @@ class ListReplay(base.Replay):
     def total(self) -> int:
         return sum(map(len, self.streams.values()))
 
-    def add(self, step: base.Step, worker: int = 0, seq: int | None = None) -> None:
+    def add(self, step: base.Step, worker: int = 0, seq: int | None = None) -> bool:
         if seq is not None and not self._follows(worker, seq):
-            return
+            return False
         stream = self.streams.setdefault(self._current.get(worker, str(worker)), [])
         stored = {
             key: np.array(value)
@@ -119,6 +119,7 @@ class ListReplay(base.Replay):
         }
         stored[base.STEPID] = np.array([worker, len(stream)], np.int32)
         stream.append(stored)
+        return True
 
     def sample(self, batch: int, mode: base.Mode = "train") -> base.Batch:
         assert len(self), "nothing to sample from"

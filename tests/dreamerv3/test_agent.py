@@ -53,9 +53,8 @@ def test_parameter_counts(kit, preset):
     assert tools.count(nets) == sum(COUNTS[preset])
 
 
-def test_prints_parameters(kit, capsys):
-    kit.agent()
-    assert re.search(r"total +[\d,]+", capsys.readouterr().out)
+def test_describes_parameters(kit):
+    assert re.search(r"total +[\d,]+", kit.agent().describe())
 
 
 def test_policy_outputs(kit, trained):

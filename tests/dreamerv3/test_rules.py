@@ -25,6 +25,7 @@ BAD = {
     "run.steps": 0,
     "run.duration": -1,
     "run.envs": 0,
+    "run.eval_envs": -1,
     "run.train_ratio": -1.0,
     "run.log_every": 0,
     "run.actor_timeout": -1.0,
@@ -32,6 +33,7 @@ BAD = {
     "run.budget": -1,
     "replay.memory": -1,
     "jax.mesh": (0, 1, 1),
+    "jax.prefetch": -2,
     "jax.policy_devices": (),
     "agent.imag_length": 0,
     "agent.enc.simple.mults": (),
@@ -80,3 +82,17 @@ def test_a_log_directory_that_cannot_be_written_is_refused(tmp_path):
     assert problem.rule == f"cannot write to {tmp_path / 'file'} (Not a directory)"
     assert check(logdir=str(tmp_path / "new" / "deep")) == []
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_parallel_run_needs_no_evaluation():
+    assert check(**{"run.eval_envs": 0}) == []
+    (problem,) = check(**{"run.eval_envs": 0, "script": "train_eval"})
+    assert problem.key == "run.eval_envs"
+
+
+def test_figures_of_gpus_need_their_library(monkeypatch):
+    monkeypatch.setattr(rules.importlib.util, "find_spec", lambda name: None)
+    (problem,) = check(**{"run.usage.nvsmi": True})
+    assert problem.remedy == "pip install 'dreamerv3[gpu]'"
+    monkeypatch.setattr(rules.importlib.util, "find_spec", lambda name: name)
+    assert check(**{"run.usage.nvsmi": True}) == []

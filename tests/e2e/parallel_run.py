@@ -1,7 +1,11 @@
 """A small parallel run on the dummy environment, as a script that tests can kill."""
 
 import argparse
+import json
+import os
 import pathlib
+import secrets
+import time
 from functools import partial as bind
 
 import elements
@@ -11,14 +15,45 @@ from dreamerv3 import config as settings
 from embodied import replay, run, streams
 from embodied.core import wrappers
 from embodied.envs.dummy import Dummy
-from embodied.metrics import JSONLOutput
+from embodied.metrics import JSONLOutput, TerminalOutput
 from embodied.testing import NumpyAgent
 
 BATCH, LENGTH, CONTEXT = 4, 5, 1
+PAUSE = 0.05  # Seconds, much longer than anything else takes here.
+NOTED = 0.25  # Seconds of waiting from which on an environment notes it.
+
+
+class Watched(wrappers.Wrapper):
+    """Numbers its steps, unlike any other life, and notes how long it had to wait."""
+
+    def __init__(self, env, path):
+        super().__init__(env)
+        self._serial = secrets.randbits(30) << 32
+        self._path = pathlib.Path(path)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._last = time.monotonic()
+
+    @property
+    def obs_space(self):
+        return {**self.env.obs_space, "serial": elements.Space(np.int64)}
+
+    def step(self, action):
+        now = time.monotonic()
+        if now - self._last > NOTED:
+            with self._path.open("a") as file:
+                file.write(json.dumps([self._last, now]) + "\n")
+        obs = self.env.step(action)
+        self._serial += 1
+        self._last = time.monotonic()
+        return {**obs, "serial": np.int64(self._serial)}
 
 
 def make_env(index):
     return Dummy("disc", size=(16, 16), length=20, seed=index)
+
+
+def make_watched(logdir, index):
+    return Watched(make_env(index), f"{logdir}/pauses/{index}-{os.getpid()}.jsonl")
 
 
 class Faulty(wrappers.Wrapper):
@@ -54,15 +89,44 @@ class Faulty(wrappers.Wrapper):
 
 
 def make_faulty(fault, logdir, index):
-    env = make_env(index)
+    env = make_watched(logdir, index)
     if index == 0:
         env = Faulty(env, fault, f"{logdir}/fault")
     return wrappers.CheckSpaces(env)
 
 
-def make_agent():
+class SlowEnv(wrappers.Wrapper):
+    """Takes a while for each step."""
+
+    def step(self, action):
+        time.sleep(PAUSE)
+        return self.env.step(action)
+
+
+class SlowAgent(NumpyAgent):
+    """Takes a while to train or to act, as `slow` says."""
+
+    slow = ""
+
+    def train(self, carry, data):
+        time.sleep(PAUSE if self.slow == "train" else 0)
+        return super().train(carry, data)
+
+    def policy(self, carry, obs, mode="train"):
+        time.sleep(PAUSE if self.slow in ("policy", "both") else 0)
+        return super().policy(carry, obs, mode)
+
+
+def make_slow_env(logdir, index):
+    return SlowEnv(make_watched(logdir, index))
+
+
+def make_agent(slow="", watched=False):
     env = make_env(0)
-    return NumpyAgent(env.obs_space, env.act_space)
+    space = {"serial": elements.Space(np.int64)} if watched else {}
+    agent = SlowAgent({**env.obs_space, **space}, env.act_space)
+    agent.slow = slow
+    return agent
 
 
 def make_replay(logdir, name):
@@ -78,12 +142,12 @@ def make_stream(source, mode):
 
 
 def make_logger(logdir):
-    return elements.Logger(elements.Counter(), [JSONLOutput(logdir)])
+    outputs = [JSONLOutput(logdir), TerminalOutput("bottleneck")]
+    return elements.Logger(elements.Counter(), outputs)
 
 
 def make_args(logdir, **changes):
-    defaults = settings.read_blocks().defaults
-    args = {k[4:]: v for k, v in defaults.items() if k.startswith("run.")}
+    args = settings.nest(settings.read_blocks().defaults)["run"]
     args |= {"logdir": logdir, "batch_size": BATCH, "batch_length": LENGTH}
     args |= {"report_length": 3, "replay_context": CONTEXT, "envs": 4, "eval_envs": 1}
     args |= {"log_every": 1.0, "report_every": 2.0, "save_every": 2.0}
@@ -91,9 +155,9 @@ def make_args(logdir, **changes):
     return elements.Config({**args, **changes})
 
 
-def main(logdir, make_env=make_env, **changes):
+def main(logdir, make_env, slow="", **changes):
     run.parallel.combined(
-        make_agent,
+        bind(make_agent, slow, watched=True),
         bind(make_replay, logdir, "replay"),
         bind(make_replay, logdir, "replay_eval"),
         make_env,
@@ -111,7 +175,17 @@ if __name__ == "__main__":
     parser.add_argument("--duration", type=float, default=0.0)
     parser.add_argument("--budget", type=int, default=5)
     parser.add_argument("--fault", default="")
+    parser.add_argument("--slow", default="")
+    parser.add_argument("--agent_process", type=json.loads, default=True)
+    parser.add_argument("--train_ratio", type=float, default=16.0)
+    parser.add_argument("--actor_threads", type=int, default=1)
+    parser.add_argument("--actor_batch", type=int, default=-1)
+    parser.add_argument("--eval_envs", type=int, default=1)
     options = vars(parser.parse_args())
-    if fault := options.pop("fault"):
-        options["make_env"] = bind(make_faulty, fault, options["logdir"])
-    main(**options)
+    fault = options.pop("fault")
+    maker = make_watched
+    if options["slow"] in ("env", "both"):
+        maker = make_slow_env
+    if fault:
+        maker = bind(make_faulty, fault)
+    main(make_env=bind(maker, options["logdir"]), **options)

@@ -28,5 +28,5 @@ def test_chaos(tmp_path):
     assert run.stop() == 0, run.output
     restarts = {name: role["restarts"] for name, role in run.roles().items()}
     assert restarts == {name: killed.count(name) for name in restarts}
-    check_counts(run)
+    check_counts(run, agents=killed.count("agent"))
     print(f"{len(killed)} kills, {run.step():,} steps, {len(run.scores()):,} episodes")

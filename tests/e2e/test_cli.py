@@ -148,6 +148,8 @@ def test_ctrl_c_saves_and_exits_with_zero(tmp_path, number):
     saved = max((tmp_path / "ckpt" / "agent").glob("0*/step/tree.json"))
     steps = json.loads(saved.read_text())
     assert f"Stopped at step {steps:,}" in rest
+    assert f"Report:   {tmp_path / 'report.html'}" in rest
+    assert "Train this again" in (tmp_path / "report.html").read_text()
 
 
 def test_a_parallel_run_goes_on_and_can_be_evaluated(tmp_path):

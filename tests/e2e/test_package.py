@@ -26,6 +26,8 @@ def test_both_packages_with_their_data(wheel):
     for package in ("embodied", "dreamerv3"):
         assert {f"{package}/{name}" for name in expected} <= names
     assert "dreamerv3/configs.yaml" in names
+    assert "dreamerv3/viewing/baselines.json" in names
+    assert {f"dreamerv3/viewing/page/{n}" for n in ("index.html", "app.js")} <= names
     assert not any(name.startswith(("tests/", "bench/")) for name in names)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import elements
@@ -14,8 +14,9 @@ import numpy as np
 from embodied import rpc
 from embodied.core import base
 from embodied.core.clock import Seconds
+from embodied.core.timer import Timer
 from embodied.run import role
-from embodied.run.parallel import wire
+from embodied.run.parallel import bottleneck, wire
 from embodied.run.parallel.outbox import Outbox
 
 FORGET_AFTER = 300.0  # Seconds after which the state of a silent environment is freed.
@@ -30,9 +31,14 @@ def parallel_actor(
     logger = wire.LoggerLink("actor", args)
     for steps in replay.recent().result():  # What an actor before could not tell.
         logger.tran(steps)
-    outbox = Outbox(replay.add_batch, logger.tran, recorded=(0, args.envs))
-    outbox.total = replay.total().result()
-    actor = Actor(agent, outbox)
+    outbox = Outbox(
+        sender(replay, args),
+        logger.tran,
+        recorded=(0, args.envs),
+        total=replay.total().result(),
+        limit=args.steps,
+    )
+    actor = Actor(agent, outbox, args.envs_per_process)
     server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))
     server.bind(
         "act",
@@ -43,14 +49,18 @@ def parallel_actor(
         timeout=args.actor_timeout,
         spaces={**agent.obs_space, **wire.ROUTING},
     )
+    server.bind("enroll", wire.Forward(replay.enroll))
     due_log = Seconds(args.log_every)
+    part = role.Part("actor")
     with contextlib.ExitStack() as stack:
-        for each in (logger, replay):
+        for each in (part, logger, replay):
             stack.callback(each.close)
         server.start(block=False)
         stack.callback(server.close)
         while not outbox.wait_total(args.steps, timeout=0.5) and not role.stopping():
             wire.check(server)
+            if actor.progressed():
+                part.beat()
             if due_log():
                 metrics = actor.stats() | wire.prefixed("server/actor", server.stats())
                 logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
@@ -60,6 +70,19 @@ def parallel_actor(
         logger.add(actor.stats())
         if not role.stopping():
             role.complete()
+
+
+def sender(replay: rpc.Client, args: elements.Config) -> Callable[..., rpc.Future]:
+    """Calls `add_batch` of the replay.
+
+    While the learner compiles, the limiter holds steps back; a learner that takes
+    longer than `agent_timeout` to use them is given up by the supervisor.
+    """
+
+    def add_batch(steps: base.Batch) -> rpc.Future:
+        return replay.call("add_batch", (steps,), timeout=args.agent_timeout)
+
+    return add_batch
 
 
 def batch_size(args: elements.Config) -> int:
@@ -119,54 +142,84 @@ class Actor:
     other agent's carries are kept by environment.
     """
 
-    def __init__(self, agent: base.Agent, outbox: Outbox):
+    def __init__(self, agent: base.Agent, outbox: Outbox, envs_per_process: int = 1):
         slots = getattr(agent, "slots", None)
         self._policy: Policy = slots() if slots else CarryPolicy(agent)
         self._outbox = outbox
+        self._per_process = envs_per_process
         self._seen: dict[int, float] = {}  # Environment to the time of its last step.
         self._next_forget = time.monotonic() + FORGET_AFTER
         self._fps = elements.FPS()
-        self._env_time = elements.Agg()
-        self._busy = 0.0
+        self._timer = Timer(time.monotonic)
         self._since = time.monotonic()
+        self._env_seconds = 0.0  # That environments took for `_env_rows` steps.
+        self._env_rows = 0
+        self._calls = 0  # Of the policy that are under way.
+        self._finished = self._finished_before = 0
         self._lock = threading.Lock()  # Of the policy and the figures.
 
     def act(self, rows: base.Batch, count: int) -> tuple[base.Batch, base.Batch]:
         """Actions for the first `count` rows, and the steps for `post`."""
-        self._outbox.wait_room()
-        start = time.monotonic()
-        obs = {key: value[:count] for key, value in rows.items()}
-        with self._lock:
+        with self._timer.section("wait"):
+            self._outbox.wait_room()
+        with self._timer.section("policy"), self._under_way(), self._lock:
+            obs = {key: value[:count] for key, value in rows.items()}
             actions, outs = self._choose(obs)
+            self._fps.step(count)
+            self._env_seconds += float(obs[wire.ENV_TIME].sum())
+            self._env_rows += count
         # The action of a last step is never applied, so it must carry no signal.
         last = obs[base.IS_LAST]
         actions = {k: _mask(v, ~last) for k, v in actions.items()}
-        with self._lock:
-            self._fps.step(count)
-            self._env_time.add("mean", float(obs[wire.ENV_TIME].mean()))
-            self._busy += time.monotonic() - start
         return {**actions, base.RESET: last.copy()}, {**obs, **actions, **outs}
 
     def post(self, steps: base.Batch) -> None:
         """Send steps on their way, after the environments have their actions."""
-        self._outbox.send(steps)
+        with self._timer.section("post"):
+            self._outbox.send(steps)
+
+    def progressed(self) -> bool:
+        """Whether the policy returned since the last call or has nothing to do."""
+        before, self._finished_before = self._finished_before, self._finished
+        return self._calls == 0 or self._finished_before > before
 
     def stats(self) -> base.Metrics:
-        """Speed, states kept, and the share of time spent acting.
+        """Speed, states kept, and where the time of actor and environments goes.
 
-        `fps/env` is how fast the environments would be if nobody kept them waiting.
+        `fps/env` is how fast the environments would be if nobody kept them waiting;
+        environments that share a process take turns.
         """
+        timer = self._timer.stats()
         with self._lock:
             now = time.monotonic()
-            share = min(1.0, self._busy / max(now - self._since, 1e-9))
-            self._busy, self._since = 0.0, now
-            seconds = self._env_time.result().get("mean", 0.0)
-            return {
+            elapsed, self._since = max(now - self._since, 1e-9), now
+            seconds, self._env_seconds = self._env_seconds, 0.0
+            rows, self._env_rows = self._env_rows, 0
+            states = len(self._policy)
+            processes = states / self._per_process
+            stats = {
                 "fps/policy": self._fps.result(),
-                "fps/env": len(self._policy) / seconds if seconds else 0.0,
-                "parallel/ep_states": len(self._policy),
-                wire.ACTOR_BUSY: share,
+                "fps/env": processes * rows / seconds if seconds else 0.0,
+                "parallel/ep_states": states,
             }
+        if processes:
+            busy = min(1.0, seconds / elapsed / processes)
+            stats |= {bottleneck.ENV_BUSY: busy, bottleneck.ENV_WAIT: 1 - busy}
+        busy = min(1.0, timer.get("policy/share", 0.0))
+        wait = min(1.0, timer.get("wait/share", 0.0))
+        stats |= {bottleneck.ACTOR_BUSY: busy, bottleneck.ACTOR_WAIT: wait}
+        return stats | wire.prefixed("timer/actor", timer)
+
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[None]:
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._finished += 1
 
     def _choose(self, obs: base.Batch) -> tuple[base.Batch, base.Batch]:
         """Actions and outputs; each mode and each repeated row is a call of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,11 +12,13 @@ import numpy as np
 
 from embodied import rpc
 from embodied.core import base
+from embodied.core.batchenv import BatchEnv, make_batch
 from embodied.run import role
-from embodied.run.parallel import wire
-from embodied.run.supervisor import Role, Supervisor
+from embodied.run.parallel import placed, wire
+from embodied.run.supervisor import Role
 
 ACT_TIMEOUT = 600.0  # Seconds; a learner that compiles keeps everybody waiting.
+AWAY = (rpc.ServerRestarted, TimeoutError)  # Nobody knows what the actor has seen.
 
 
 def parallel_env(
@@ -24,46 +27,66 @@ def parallel_env(
     args: elements.Config,
     is_eval: bool = False,
 ) -> None:
-    """Step one or several environments until asked to stop."""
+    """Step one or several environments until asked to stop or the run is over."""
     envids = [envid] if isinstance(envid, int) else list(envid)
     make = wire.factory(make_env)
-    worker = EnvWorker([make(index) for index in envids], envids, is_eval)
-    name = f"env{envids[0]}"
-    client = wire.connect(args.actor_addr, name, args, on_restart="fail")
-    try:
+    worker = EnvWorker(make_batch(make, envids), envids, is_eval)
+    with contextlib.ExitStack() as stack:
+        stack.callback(worker.close)
+        stack.enter_context(contextlib.suppress(role.StoppedError))  # While it waits.
+        name = f"env{envids[0]}"
+        client = wire.connect(args.actor_addr, name, args, on_restart="fail")
+        stack.callback(client.close)
         run(worker, client)
-    except role.StoppedError:
-        pass  # While waiting for an action.
-    finally:
-        worker.close()
-        client.close()
 
 
 def run(worker: EnvWorker, client: rpc.Client) -> None:
-    """Exchange observations for actions."""
-    action = worker.reset_action()
-    while not role.stopping():
-        rows = worker.step(action)
+    """Exchange observations for actions, until the run is over."""
+    try:
+        worker.begin(enroll(client))
+        action = worker.reset_action()
+        while not role.stopping():
+            rows = worker.step(action)
+            future = client.call("act", (rows,), timeout=ACT_TIMEOUT)
+            try:
+                action = role.await_result(future)
+            except AWAY:
+                # The next actor does not know these episodes: abandon them.
+                action = worker.reset_action()
+    except rpc.RemoteError as error:
+        if not wire.is_over(error):
+            raise
+
+
+def enroll(client: rpc.Client) -> int:
+    """The number of this life, asked for until there is an actor that answers."""
+    while True:
         try:
-            action = role.await_result(client.call("act", (rows,), timeout=ACT_TIMEOUT))
-        except rpc.ServerRestarted:
-            # The new actor does not know these episodes: abandon them.
-            action = worker.reset_action()
+            return role.await_result(client.call("enroll", timeout=ACT_TIMEOUT))
+        except AWAY:
+            continue
 
 
 class EnvWorker:
     """Several environments of one process, stepped together."""
 
-    def __init__(self, envs: Sequence[base.Env], envids: Sequence[int], is_eval: bool):
-        self._envs = list(envs)
+    def __init__(self, envs: BatchEnv, envids: Sequence[int], is_eval: bool):
+        assert len(envs) == len(envids), (len(envs), envids)
+        self._envs = envs
         size = len(self._envs)
-        # Numbers of an earlier life of this process are smaller, so that its steps are
-        # never mistaken for these.
-        self._seq = time.time_ns()
+        self._seq = 0
         self._routing = {
             wire.ENVID: np.asarray(envids, np.int32),
             wire.IS_EVAL: np.full(size, is_eval),
         }
+
+    def begin(self, life: int) -> None:
+        """Number steps from here on as those of a life of this process.
+
+        Numbers of an earlier life are smaller, so that its steps are never mistaken
+        for these.
+        """
+        self._seq = life << wire.LIFE_BITS
 
     def reset_action(self) -> base.Batch:
         """The action that starts a new episode everywhere.
@@ -74,29 +97,25 @@ class EnvWorker:
         size = len(self._envs)
         action = {
             key: np.zeros((size, *space.shape), space.dtype)
-            for key, space in self._envs[0].act_space.items()
+            for key, space in self._envs.act_space.items()
         }
         return {**action, base.RESET: np.ones(size, bool)}
 
     def step(self, action: base.Batch) -> base.Batch:
         """Observations [N, ...] with their routing, after one step of each."""
         start = time.monotonic()
-        rows = [
-            env.step({key: value[index] for key, value in action.items()})
-            for index, env in enumerate(self._envs)
-        ]
-        duration = (time.monotonic() - start) / len(rows)
+        obs = self._envs.step(action)
+        size = len(self._envs)
+        duration = (time.monotonic() - start) / size
         self._seq += 1
         counts = {
-            wire.SEQ: np.full(len(rows), self._seq, np.int64),
-            wire.ENV_TIME: np.full(len(rows), duration, np.float32),
+            wire.SEQ: np.full(size, self._seq, np.int64),
+            wire.ENV_TIME: np.full(size, duration, np.float32),
         }
-        obs = {key: np.stack([row[key] for row in rows]) for key in rows[0]}
         return {**obs, **self._routing, **counts}
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        self._envs.close()
 
 
 def parallel_envs(
@@ -105,7 +124,7 @@ def parallel_envs(
     args: elements.Config,
 ) -> None:
     """Run all environments of the run on this machine, supervised."""
-    Supervisor(env_roles(make_env_train, make_env_eval, args)).run()
+    placed.supervise(env_roles(make_env_train, make_env_eval, args))
 
 
 def env_roles(make_env_train: Any, make_env_eval: Any, args: elements.Config) -> list:

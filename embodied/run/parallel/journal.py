@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from embodied.rpc import encoding
+from embodied.rpc import encoding, errors
+
+# What reading bytes that are no entry raises.
+BROKEN = (TypeError, ValueError, msgpack.UnpackException, errors.DecodeError)
 
 
 class Entry(NamedTuple):
@@ -52,11 +55,28 @@ class Journal:
 
 
 def _read(path: pathlib.Path) -> tuple[list[Entry], int]:
-    """All complete entries, and the number of bytes they take."""
-    entries, size = [], 0
+    """All complete entries up to the first broken one, and the bytes they take.
+
+    A kill tears the last entry. After a power cut the end of the file may as well be
+    zeros, or hold blocks that never reached the disk.
+    """
+    entries: list[Entry] = []
+    size = 0
     with path.open("rb") as file:
         unpacker = msgpack.Unpacker(file, max_buffer_size=0, use_list=False)
-        for number, method, body, frames in unpacker:
-            entries.append(Entry(number, method, encoding.decode(body, frames)))
+        while True:
+            try:
+                entry = _parse(next(unpacker))
+            except (StopIteration, *BROKEN):
+                return entries, size
+            if entries and entry.number <= entries[-1].number:
+                return entries, size
+            entries.append(entry)
             size = unpacker.tell()
-    return entries, size
+
+
+def _parse(record: Any) -> Entry:
+    number, method, body, frames = record  # A zero byte is the number 0: no record.
+    if not isinstance(number, int) or not isinstance(method, str):
+        raise ValueError(f"not an entry but {type(number)}, {type(method)}")
+    return Entry(number, method, encoding.decode(body, frames))

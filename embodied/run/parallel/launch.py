@@ -15,12 +15,13 @@ from embodied.rpc.address import is_local
 from embodied.run.parallel import wire
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.env import env_roles
+from embodied.run.parallel.farewell import parallel_farewell
 from embodied.run.parallel.logger import parallel_logger
 from embodied.run.parallel.replay import parallel_replay
 from embodied.run.supervisor import Role, Supervisor
 
 # Stages in which roles are stopped: senders before receivers.
-ENVS, AGENT, REPLAY, LOGGER = range(4)
+ENVS, AGENT, FAREWELL, REPLAY, LOGGER = range(5)
 ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
 
 
@@ -43,14 +44,17 @@ def combined(
     logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
     make_role = bind(Role, budget=args.budget, grace=args.stop_timeout, essential=True)
     slow = {"hang": args.agent_timeout, "start": args.agent_timeout}
-    roles = [
-        make_role("logger", parallel_logger, (logger, args), LOGGER),
-        make_role("agent", parallel_agent, (agent, args), AGENT, **slow),
-    ]
+    slow["thread"] = not args.agent_process
+    roles = []
+    if not args.remote_logger:
+        roles.append(make_role("logger", parallel_logger, (logger, args), LOGGER))
     if not args.remote_replay:
-        roles.insert(1, make_role("replay", parallel_replay, (*replays, args), REPLAY))
+        roles.append(make_role("replay", parallel_replay, (*replays, args), REPLAY))
+    roles.append(make_role("agent", parallel_agent, (agent, args), AGENT, **slow))
     if not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
+    if args.remote_envs or args.remote_replay or args.remote_logger:
+        roles.append(make_role("farewell", parallel_farewell, (args,), FAREWELL))
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"
     reason = Supervisor(roles, status).run(args.duration)
     elements.print(f"The run ended: {reason}.", flush=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
+from collections.abc import Callable
 
 import elements
 import numpy as np
@@ -14,13 +14,15 @@ from embodied import rpc
 from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
+from embodied.core.usage import Usage, make_usage
 from embodied.run import restore, role
 from embodied.run.learn import Learner, Reporter
-from embodied.run.parallel import wire
+from embodied.run.parallel import bottleneck, wire
 
 LOOKAHEAD = 2  # Batches asked for before they are needed.
 MAX_UPDATES = 4  # Latents on their way back before the learner waits for the replay.
-SAMPLE_TIMEOUT = 1e6  # Seconds; how long it takes to collect a batch is up to the envs.
+SAMPLE_TIMEOUT = 60.0  # Seconds; the replay says sooner that it has no batch yet.
+ATTEMPTS = 6  # Unanswered calls in a row; meanwhile a hung replay is replaced.
 
 
 def parallel_learner(
@@ -29,11 +31,13 @@ def parallel_learner(
     """Restore, let the actor go, and train until asked to stop."""
     client = wire.connect(args.replay_addr, "learner", args)
     logger = wire.LoggerLink("learner", args)
-    replay, held_out = RemoteReplay(client, "train"), RemoteReplay(client, "eval")
+    part = role.Part("learner")
+    replay, held_out = (RemoteReplay(client, m, part.beat) for m in ("train", "eval"))
     learner = Learner(agent, replay, make_stream, args)
     evaluation = Reporter(agent, held_out, make_stream, args, mode="eval")
     items = {"agent": agent, "learner": learner}
-    checkpoint = Checkpoint(restore.directory(args), items)
+    checkpoint = Checkpoint(restore.directory(args), items, meta=restore.meta(args))
+    usage = make_usage(args)
     restore.restore(checkpoint, agent, args)
     barrier.wait()
     due_log, due_report = Seconds(args.log_every), Seconds(args.report_every)
@@ -44,18 +48,19 @@ def parallel_learner(
         logger.add(wire.prefixed("eval", evaluation()))
 
     with contextlib.ExitStack() as stack:
-        for each in (logger, client, checkpoint):
+        for each in (part, logger, client, checkpoint):
             stack.callback(each.close)
         with contextlib.suppress(role.StoppedError):  # While waiting for a batch.
             while not role.stopping():
                 learner.update()
-                role.beat()
+                part.beat()
                 if due_report():
                     report()
                 if due_log():
-                    logger.add(learner.stats() | replay.stats())
+                    logger.add(stats(learner, usage) | replay.stats())
                 if due_save():
-                    checkpoint.save()
+                    with learner.timer.section("save"):
+                        checkpoint.save()
         # Only after a clean end: a failed update must not replace a good checkpoint.
         checkpoint.save(wait=True)
         replay.patient = held_out.patient = True
@@ -64,16 +69,28 @@ def parallel_learner(
         logger.add(learner.stats())
 
 
+def stats(learner: Learner, usage: Usage) -> base.Metrics:
+    """Metrics since the last call, and what share of the time it waited."""
+    metrics = learner.stats()
+    waited = min(1.0, metrics.get("timer/learner/batch/share", 0.0))
+    figures = wire.prefixed("usage/agent", usage.stats())
+    return {**metrics, **figures, bottleneck.LEARNER_WAIT: waited}
+
+
 class RemoteReplay:
     """The replay role as the learner sees it: its training or evaluation data."""
 
-    def __init__(self, client: rpc.Client, mode: base.Mode):
+    def __init__(
+        self,
+        client: rpc.Client,
+        mode: base.Mode,
+        beat: Callable[[], None] = role.beat,
+    ):
         self.client = client
         self._mode = mode
+        self._beat = beat
         self.patient = False  # Whether to wait although asked to stop.
         self._updates: deque[rpc.Future] = deque()
-        self._waited = 0.0
-        self._since = time.monotonic()
 
     def __len__(self) -> int:
         return self.client.length(self._mode).result()
@@ -92,20 +109,14 @@ class RemoteReplay:
             self._updates.popleft().result()
 
     def wait(self, future: rpc.Future) -> base.Batch:
-        """The result, and how long it took."""
-        start = time.monotonic()
-        try:
-            return future.result() if self.patient else role.await_result(future)
-        finally:
-            self._waited += time.monotonic() - start
+        """The result; waiting for a batch is a sign of life."""
+        if self.patient:
+            return future.result()
+        return role.await_result(future, self._beat)
 
     def stats(self) -> base.Metrics:
-        """The share of time spent waiting for batches, and figures of the client."""
-        now = time.monotonic()
-        share = self._waited / max(now - self._since, 1e-9)
-        self._waited, self._since = 0.0, now
-        client = wire.prefixed("client/learner", self.client.stats())
-        return {wire.LEARNER_WAIT: share, **client}
+        """Figures of the client."""
+        return wire.prefixed("client/learner", self.client.stats())
 
 
 def make_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
@@ -115,19 +126,32 @@ def make_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
 
 
 class RemoteStream(base.Stream):
-    """Calls a method ahead of time and returns the results in order."""
+    """Calls a method ahead of time and returns the results in order.
+
+    An empty batch means that the limiter held the batch back for a while: ask again.
+    """
 
     def __init__(self, replay: RemoteReplay, method: str, lookahead: int):
         self._replay = replay
         self._method = method
-        self._lookahead = lookahead
+        self.lookahead = lookahead
         self._futures: deque[rpc.Future] = deque()
 
     def __next__(self) -> base.Batch:
-        while len(self._futures) < 1 + self._lookahead:
-            future = self._replay.client.call(self._method, timeout=SAMPLE_TIMEOUT)
-            self._futures.append(future)
-        return self._replay.wait(self._futures.popleft())
+        batch: base.Batch = {}
+        unanswered = 0
+        while not batch:
+            while len(self._futures) < 1 + self.lookahead:
+                future = self._replay.client.call(self._method, timeout=SAMPLE_TIMEOUT)
+                self._futures.append(future)
+            try:
+                batch = self._replay.wait(self._futures.popleft())
+                unanswered = 0
+            except TimeoutError:
+                unanswered += 1
+                if unanswered == ATTEMPTS:
+                    raise
+        return batch
 
     def save(self) -> None:
         return None

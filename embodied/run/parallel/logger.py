@@ -15,12 +15,13 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.episodes import EpisodeTracker
+from embodied.core.usage import Processes, make_usage
+from embodied.metrics.summary import kind
 from embodied.run import restore, role
 from embodied.run.parallel import wire
+from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
 from embodied.run.parallel.journal import Journal
-from embodied.run.parallel.outbox import STEP
-
-SLACK = 0.25  # Share of time from which on waiting counts.
+from embodied.run.parallel.outbox import FLAGS, STEP
 
 
 def parallel_logger(
@@ -30,35 +31,30 @@ def parallel_logger(
     directory = restore.directory(args, "logger")
     board = Scoreboard(wire.factory(make_logger)(), directory, args)
     server = rpc.Server(args.logger_addr, "logger", keys=wire.server_keys(args))
+    ending = wire.Ending()
     server.bind("add", board.add)
     server.bind("tran", board.tran)
+    server.bind("end", ending)
     server.start(block=False)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
+    usage = make_usage(args)
+    envs = Processes(directory.parents[1] / "roles.json", ("env", "eval"))
     try:
         while not role.wait_stop(0.2):
             role.beat()
             wire.check(server)
             if due_log():
                 board.add(wire.prefixed("server/logger", server.stats()))
+                board.add(wire.prefixed("usage/logger", usage.stats()))
+                board.add(wire.prefixed("usage/envs", envs.stats()))
                 board.write()
             elif due_save():
                 board.write()
     finally:
+        ending.done()  # Whoever asked was the last to send something.
         server.close()
         board.write()
         board.close()
-
-
-def bottleneck(learner_wait: float = 1.0, actor_busy: float = 0.0) -> str:
-    """One line on who keeps the others waiting, from shares of time."""
-    if learner_wait < SLACK:
-        return f"learner: it waits {learner_wait:.0%} of the time, others wait for it"
-    if actor_busy > 1 - SLACK:
-        return f"actor: it is busy {actor_busy:.0%} of the time, all wait for it"
-    return (
-        f"environments: the learner waits {learner_wait:.0%} of the time for steps and "
-        f"the actor is busy only {actor_busy:.0%}; more environments would help"
-    )
 
 
 class Scoreboard:
@@ -78,10 +74,11 @@ class Scoreboard:
         self._train = EpisodeTracker(args.episode_timeout, record=0)
         self._eval = EpisodeTracker(args.episode_timeout, record=args.envs)
         self._stats = elements.Agg()
-        self._shares: dict[str, float] = {}  # Newest arguments of `bottleneck`.
-        self._bottleneck = ""  # Who it was last.
+        self._bottleneck = Bottleneck()
+        self._named = ""  # Who it was last.
         self._seqs: dict[int, int] = {}  # Environment to its last step seen.
-        self._checkpoint = Checkpoint(directory, {"logger": self})
+        meta = restore.meta(args)
+        self._checkpoint = Checkpoint(directory, {"logger": self}, meta=meta)
         self._journal = Journal(directory / "journal")
         self._noted = 0  # Entries of the journal that the checkpoint contains.
         self._recover()
@@ -134,10 +131,10 @@ class Scoreboard:
 
     def _add_bottleneck(self) -> None:
         """Say who holds the others up, when that has changed."""
-        text = bottleneck(**self._shares) if self._shares else ""
+        text = self._bottleneck.line()
         who = text.partition(":")[0]
-        if who != self._bottleneck:
-            self._bottleneck = who
+        if who != self._named:
+            self._named = who
             self._logger.add({"parallel/bottleneck": text})
 
     def _recover(self) -> None:
@@ -153,14 +150,16 @@ class Scoreboard:
             self._journal.append(method, payload)
 
     def _apply(self, method: str, payload: Any) -> None:
+        """Take a call, or raise and be as before: all that can fail comes first."""
         if method == "add":
-            _check(payload)
+            for name, value in payload.items():
+                kind(name, value)  # Refuses what no output could show.
+            for name in (TRAINED, *SHARES):
+                float(payload.get(name, 0))
             self._logger.add(payload)
-            if payload.get("fps/train"):  # Before the first update it only compiles.
-                self._shares["learner_wait"] = float(payload.get(wire.LEARNER_WAIT, 0))
-            if wire.ACTOR_BUSY in payload and self._shares:
-                self._shares["actor_busy"] = float(payload[wire.ACTOR_BUSY])
+            self._bottleneck.see(payload)
         else:
+            _check_steps(payload)
             self._add_steps(payload)
 
     def _add_steps(self, steps: base.Batch) -> None:
@@ -192,9 +191,19 @@ class Scoreboard:
             self._stats.add(wire.prefixed(f"{prefix}epstats", episode.stats))
 
 
-def _check(metrics: base.Metrics) -> None:
-    """Refuse what no output can write, before every later write fails for it."""
-    for name, value in metrics.items():
-        if not isinstance(value, str) and np.asarray(value).dtype.kind not in "biuf":
-            kind = type(value).__name__
-            raise TypeError(f"metric '{name}' is neither numbers nor text but {kind}")
+def _check_steps(steps: base.Batch) -> None:
+    """Refuse steps of which a part could not be counted."""
+    int(steps[STEP])
+    rows = len(steps[wire.ENVID])
+    for key in FLAGS:
+        if np.shape(steps[key]) != (rows,):
+            raise ValueError(f"'{key}' has shape {np.shape(steps[key])}, not ({rows},)")
+    for key, value in steps.items():
+        if key == STEP:
+            continue
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+            raise TypeError(f"'{key}' is no array of numbers but {type(value)}")
+        if value.shape[:1] != (rows,):
+            raise ValueError(f"'{key}' has shape {value.shape} for {rows} rows")
+    if steps[wire.IS_EVAL].dtype != bool:
+        raise TypeError(f"'{wire.IS_EVAL}' is {steps[wire.IS_EVAL].dtype}, not bool")

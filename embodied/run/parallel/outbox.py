@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -22,7 +23,9 @@ class Outbox:
     """Sends steps without waiting, and knows how many the replay has stored.
 
     `add_batch(steps)` and `tran(steps)` return futures; the replay answers with the
-    number of training steps it ever stored, which is the step counter of the run.
+    number of training steps it ever stored, which is the step counter of the run. Of
+    more training steps than `limit` the surplus is not sent, so that a run has exactly
+    as many as it was asked for.
     """
 
     def __init__(
@@ -30,8 +33,12 @@ class Outbox:
         add_batch: Callable[[base.Batch], Any],
         tran: Callable[[base.Batch], Any],
         recorded: tuple[int, ...] = (),
+        total: int = 0,
+        limit: float = math.inf,
     ):
-        self.total = 0
+        self.total = total
+        self._limit = limit
+        self._coming = 0  # Training steps that are sent and not yet in `total`.
         self._add_batch = add_batch
         self._tran = tran
         self._recorded = recorded  # Environments whose images go to the logger.
@@ -62,14 +69,17 @@ class Outbox:
     def send(self, steps: base.Batch) -> None:
         """Send a batch of steps; batches arrive in this order."""
         with self._changed:
+            steps, count = self._within_limit(steps)
+            if not len(steps[wire.ENVID]):
+                return
             self._pending += 1
+            self._coming += count
         try:
             future = self._add_batch(steps)
         except BaseException:
-            with self._changed:
-                self._pending -= 1
+            self._settled(count)
             raise
-        self._sent.put((steps, future))
+        self._sent.put((steps, count, future))
 
     def flush(self) -> None:
         """Wait until everything has arrived."""
@@ -83,16 +93,31 @@ class Outbox:
 
     def _settle(self) -> None:
         while (item := self._sent.get()) is not None:
-            steps, future = item
+            steps, count, future = item
+            total = self.total
             try:
-                self.total = max(self.total, future.result())
+                total = max(total, future.result())
                 for part in self._parts(steps):
-                    self._tran({**part, STEP: self.total})
+                    self._tran({**part, STEP: total})
             except BaseException as error:
                 self._error = self._error or error
-            with self._changed:
-                self._pending -= 1
-                self._changed.notify_all()
+            self._settled(count, total)
+
+    def _settled(self, count: int, total: int = 0) -> None:
+        with self._changed:
+            self.total = max(self.total, total)
+            self._pending -= 1
+            self._coming -= count
+            self._changed.notify_all()
+
+    def _within_limit(self, steps: base.Batch) -> tuple[base.Batch, int]:
+        """Steps without surplus training steps, and how many are for training."""
+        training = ~steps[wire.IS_EVAL]
+        count, room = int(training.sum()), self._limit - self.total - self._coming
+        if count <= room:
+            return steps, count
+        keep = ~training | (np.cumsum(training) <= room)
+        return {k: v[keep] for k, v in steps.items()}, max(0, int(room))
 
     def _parts(self, steps: base.Batch) -> list[base.Batch]:
         """What the logger needs: numbers of all, images of recorded environments."""

@@ -15,10 +15,19 @@ from embodied import rpc
 from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
+from embodied.core.timer import Timer
+from embodied.core.usage import make_usage
 from embodied.replay import SamplesPerInsert
 from embodied.run import restore, role
 from embodied.run.learn import MakeStream
-from embodied.run.parallel import outbox, wire
+from embodied.run.parallel import bottleneck, outbox, wire
+from embodied.run.parallel.lives import Lives
+
+METHODS = (
+    "add_batch", "sample_batch_train", "sample_batch_report", "sample_batch_eval",
+    "update", "length", "total", "drain", "recent",
+)  # fmt: skip
+HOLD = 5.0  # Seconds that a call for a batch waits for the limiter.
 
 
 def parallel_replay(
@@ -34,38 +43,57 @@ def parallel_replay(
         wire.factory(make_stream),
         args,
     )
-    checkpoint = Checkpoint(restore.directory(args, "replay"), {"replay": store})
+    directory = restore.directory(args, "replay")
+    meta = restore.meta(args)
+    checkpoint = Checkpoint(directory, {"replay": store}, meta=meta)
     checkpoint.load_or_save()
-    server = rpc.Server(args.replay_addr, "replay", keys=wire.server_keys(args))
-    server.bind("add_batch", store.add_batch)
-    server.bind("sample_batch_train", store.sample_batch_train)
-    server.bind("sample_batch_report", store.sample_batch_report)
-    server.bind("sample_batch_eval", store.sample_batch_eval)
-    server.bind("update", store.update)
-    server.bind("length", store.length)
-    server.bind("total", store.total)
-    server.bind("drain", store.drain)
-    server.bind("recent", store.recent)
-    logger = wire.LoggerLink("replay", args)
-    due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
+    ending = wire.Ending()
+    server = make_server(store, Lives(directory / "lives"), ending, args)
     with contextlib.ExitStack() as stack:
-        for each in (logger, store, checkpoint):
+        for each in (store, checkpoint):
             stack.callback(each.close)
+        logger = wire.LoggerLink("replay", args)
+        stack.callback(logger.close)
         server.start(block=False)
         stack.callback(server.close)
         stack.callback(store.turn_away)
-        while not role.wait_stop(1.0):
-            role.beat()
-            wire.check(server)
-            if due_log():
-                metrics = store.stats() | wire.prefixed("server/replay", server.stats())
-                logger.add(metrics)
-            if due_save():
-                checkpoint.save()
+        serve(server, store, checkpoint, logger, args)
         store.turn_away()
-        server.close()
         checkpoint.save(wait=True)
         logger.add(store.stats())
+        logger.flush()
+        ending.done()
+
+
+def make_server(
+    store: ReplayStore, lives: Lives, ending: wire.Ending, args: elements.Config
+) -> rpc.Server:
+    """A server, not started, with all that other roles may ask for."""
+    server = rpc.Server(args.replay_addr, "replay", keys=wire.server_keys(args))
+    for name in METHODS:
+        server.bind(name, getattr(store, name))
+    server.bind("enroll", lives.next)
+    server.bind("end", ending)
+    return server
+
+
+def serve(
+    server: rpc.Server,
+    store: ReplayStore,
+    checkpoint: Checkpoint,
+    logger: wire.LoggerLink,
+    args: elements.Config,
+) -> None:
+    """Log and save now and then, until asked to stop."""
+    due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
+    while not role.wait_stop(1.0):
+        role.beat()
+        wire.check(server)
+        if due_log():
+            metrics = wire.prefixed("server/replay", server.stats())
+            logger.add(store.stats() | metrics)
+        if due_save():
+            checkpoint.save()
 
 
 class ReplayStore:
@@ -94,9 +122,15 @@ class ReplayStore:
         }
         self._locks = {mode: threading.Lock() for mode in self._streams}
         self._recent: deque[base.Batch] = deque(maxlen=2 * outbox.MAX_PENDING)
+        self._timer = Timer()
+        self._usage = make_usage(args)
 
     def recent(self) -> list[base.Batch]:
-        """Flags and rewards of the last steps, which a killed actor could not tell."""
+        """Flags and rewards of the last steps, which a killed actor could not tell.
+
+        A new actor asks for them, so there is a learner again: inserts are limited.
+        """
+        self._limiter.open(False)
         return list(self._recent)
 
     def add_batch(self, steps: base.Batch) -> int:
@@ -113,9 +147,10 @@ class ReplayStore:
         return total
 
     def sample_batch_train(self) -> base.Batch:
-        """The next training batch, once the limiter allows it."""
-        self._limiter.sample(self._batch_size)
-        return self._next("train")
+        """The next training batch; none if the limiter holds it back for a while."""
+        with self._timer.section("sample_wait"):
+            allowed = self._limiter.sample(self._batch_size, timeout=HOLD)
+        return self._next("train") if allowed else {}
 
     def sample_batch_report(self) -> base.Batch:
         """A batch of training data for a report."""
@@ -135,15 +170,21 @@ class ReplayStore:
 
     def update(self, data: base.Batch) -> None:
         """Write refreshed latents back by step id."""
-        self._replay.update(data)
+        with self._timer.section("update"):
+            self._replay.update(data)
 
     def drain(self) -> None:
         """Take steps that are on their way even though nobody learns any more."""
         self._limiter.open()
 
     def stats(self) -> base.Metrics:
-        """Metrics since the last call, and the step counter of the run."""
+        """Metrics since the last call."""
+        timer = self._timer.stats()
         return {
+            bottleneck.INSERT_WAIT: min(1.0, timer.get("insert_wait/share", 0.0)),
+            bottleneck.SAMPLE_WAIT: min(1.0, timer.get("sample_wait/share", 0.0)),
+            **wire.prefixed("timer/replay", timer),
+            **wire.prefixed("usage/replay", self._usage.stats()),
             **wire.prefixed("limiter", self._limiter.stats()),
             **wire.prefixed("replay", self._replay.stats()),
             **wire.prefixed("replay_eval", self._replay_eval.stats()),
@@ -172,16 +213,22 @@ class ReplayStore:
         self._replay_eval.close()
 
     def _add(self, replay: base.Replay, steps: base.Batch, count: int) -> None:
-        if replay is self._replay:
-            self._limiter.insert(count)
-        routing = {key: steps[key] for key in wire.ROUTING}
+        limiter = self._limiter if replay is self._replay else None
+        if limiter:
+            with self._timer.section("insert_wait"):
+                limiter.insert(count)
         stored = {k: v for k, v in steps.items() if _is_stored(k)}
-        replay.add_batch(
-            stored, routing[wire.ENVID].tolist(), routing[wire.SEQ].tolist()
-        )
+        envids, seqs = steps[wire.ENVID].tolist(), steps[wire.SEQ].tolist()
+        added = 0
+        try:
+            with self._timer.section("add"):
+                added = replay.add_batch(stored, envids, seqs)
+        finally:
+            if limiter and added < count:
+                limiter.take_back(count - added)
 
     def _next(self, mode: str) -> base.Batch:
-        with self._locks[mode]:
+        with self._locks[mode], self._timer.section("sample"):
             return next(self._streams[mode])
 
 

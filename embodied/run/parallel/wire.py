@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +15,20 @@ import numpy as np
 
 from embodied import rpc
 from embodied.core import base
+from embodied.core.clock import Seconds
+from embodied.run import role
+
+TELL_AFTER = 5.0  # Seconds of waiting for a role before the user is told.
+END_TIMEOUT = 60.0  # Seconds to save everything at the end.
+FLUSH = 60.0  # Seconds that the last metrics may take to arrive.
+FLUSH_AWAY = 2.0  # The same if the logger is not there.
 
 # Keys that an environment adds to its observation.
 ENVID = "envid"  # Number of the environment, unique in the run.
 IS_EVAL = "is_eval"  # Whether its steps are for evaluation.
 SEQ = "seq"  # Number of the step in the environment's stream, always increasing.
+LIFE_BITS = 32  # Of that number count the steps of one life of an env process.
 ENV_TIME = "env_time"  # Seconds the environment took for the step.
-
-# Metrics from which the logger finds the bottleneck, shares of time.
-ACTOR_BUSY = "parallel/actor_busy"
-LEARNER_WAIT = "parallel/learner_wait"
 
 ROUTING: base.Spaces = {
     ENVID: elements.Space(np.int32, (), 0, 2**30),
@@ -38,11 +43,72 @@ def factory(make: bytes | Callable[..., Any]) -> Callable[..., Any]:
     return cloudpickle.loads(make) if isinstance(make, bytes) else make
 
 
+class RunOverError(Exception):
+    """What an environment is told when it asks for an action after the run's end."""
+
+
+def is_over(error: BaseException) -> bool:
+    """Whether an answer means that the run is over."""
+    return isinstance(error, rpc.RemoteError) and error.kind == RunOverError.__name__
+
+
 def connect(
     address: str, name: str, args: elements.Config, **options: Any
 ) -> rpc.Client:
-    """A client of another role, with the keys of the run if it has any."""
-    return rpc.Client(address, name, keys=client_keys(args), **options)
+    """A client of another role, with the keys of the run if it has any.
+
+    Waits for that role as long as it takes, since it may be placed by hand and is
+    restarted if it dies. Raises `StoppedError` if this process is to end before.
+    """
+    keys = client_keys(args)
+    client = rpc.Client(address, name, keys=keys, connect_timeout=None, **options)
+    try:
+        _await_server(client, f"{name} waits for a server at {address}.")
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _await_server(client: rpc.Client, text: str) -> None:
+    due_tell, told = Seconds(TELL_AFTER), False
+    while not client.reach(0.5):
+        role.beat()
+        if role.stopping():
+            raise role.StoppedError
+        if not told and due_tell():
+            told = True
+            elements.print(text, flush=True)
+
+
+class Ending:
+    """Serves `end`, by which a role that was placed by hand learns of the run's end.
+
+    The answer comes when the role has done what is to be done before, so that whoever
+    asks can end those that the role still needs.
+    """
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+
+    def __call__(self) -> None:
+        role.request_stop()
+        if not self._done.wait(END_TIMEOUT):
+            raise TimeoutError(f"not ready to end after {END_TIMEOUT} s")
+
+    def done(self) -> None:
+        """Everything is saved and sent."""
+        self._done.set()
+
+
+class Forward:
+    """Answers a call with what another role answers to it."""
+
+    def __init__(self, method: Callable[..., rpc.Future]):
+        self._method = method
+
+    def __call__(self, *args: Any) -> Any:
+        return self._method(*args).result()
 
 
 class LoggerLink:
@@ -61,11 +127,18 @@ class LoggerLink:
         self._keep(self._client.tran(steps))
 
     def close(self) -> None:
-        """Wait until everything has arrived."""
+        """Wait until everything has arrived, but not for a logger that is gone."""
+        self.flush()
+        self._client.close()
+
+    def flush(self) -> None:
+        """Wait until everything has arrived, but not for a logger that is gone."""
+        patience = FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
+        deadline = time.monotonic() + patience
         with self._lock:
             while self._futures:
-                self._check(self._futures.popleft())
-        self._client.close()
+                future = self._futures.popleft()
+                self._check(future, max(0.0, deadline - time.monotonic()))
 
     def _keep(self, future: rpc.Future) -> None:
         with self._lock:
@@ -73,8 +146,11 @@ class LoggerLink:
             while self._futures and self._futures[0].done():
                 self._check(self._futures.popleft())
 
-    def _check(self, future: rpc.Future) -> None:
-        error = future.exception()
+    def _check(self, future: rpc.Future, timeout: float | None = None) -> None:
+        try:
+            error = future.exception(timeout)
+        except TimeoutError as late:
+            error = late
         if error and not self._warned:
             self._warned = True
             elements.print(f"The logger refused something: {error}", color="yellow")

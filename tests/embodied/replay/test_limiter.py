@@ -49,6 +49,21 @@ def test_ratio_holds_within_the_tolerance(ratio, tolerance, minsize, moves):
         assert not blocked
 
 
+@given(
+    minsize=st.integers(0, 20),
+    moves=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=30),
+)
+def test_steps_taken_back_never_counted(minsize, moves):
+    limiter = SamplesPerInsert(0.5, tolerance=10**6, minsize=minsize)
+    plain = SamplesPerInsert(0.5, tolerance=10**6, minsize=minsize)
+    for amount, repeated in moves:
+        limiter.insert(amount + repeated)
+        limiter.take_back(repeated)
+        plain.insert(amount)
+        assert limiter.save() == plain.save()
+    assert limiter.stats()["inserts"] == plain.stats()["inserts"]
+
+
 def test_without_ratio_only_the_minimum_size_counts():
     limiter = SamplesPerInsert(0, tolerance=0, minsize=2)
     assert limiter.insert(1000, timeout=0)

@@ -215,26 +215,26 @@ def test_postfn_gets_each_batch_in_order(serve, connect):
     assert posted == [[i, i + 1] for i in range(0, 10, 2)]
 
 
-def test_short_batch_waits_for_a_free_worker(serve, connect):
+def test_short_batch_waits_for_a_free_worker(serve, connect, until):
     """While the policy runs, requests gather instead of queueing as short batches."""
-    release, policy = threading.Event(), Policy()
+    started, release, policy = threading.Event(), threading.Event(), Policy()
 
     def slow(batch, rows):
         if not policy.rows:
+            started.set()
             release.wait(20)
         return policy(batch, rows)
 
     server = serve(("act", slow, None, options(batch=4, timeout=0.001)))
     client = connect(server)
     first = client.act(obs(0))
-    limit = time.monotonic() + 20
-    while server.stats()["act/queue"] and time.monotonic() < limit:
-        time.sleep(0.01)
-    time.sleep(0.05)  # The first one is being served, its deadline was short.
+    assert started.wait(20)
+    gathered = server._methods[b"act"]
     rest = []
     for i in range(1, 4):
         rest.append(client.act(obs(i)))
-        time.sleep(0.01)
+        until(lambda: gathered._open and gathered._open.rows == len(rest))
+    until(lambda: gathered._open.deadline < time.monotonic())  # It is overdue.
     release.set()
     assert [f.result()["action"] for f in [first, *rest]] == [0, 10, 20, 30]
     assert policy.rows == [1, 3]

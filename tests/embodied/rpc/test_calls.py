@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -94,13 +93,11 @@ def test_deadline(serve, connect):
     assert client.stats()["inflight"] == 0
 
 
-def test_deadline_of_a_call_nobody_waits_for(serve, connect):
+def test_deadline_of_a_call_nobody_waits_for(serve, connect, until):
     release = threading.Event()
     client = connect(serve(("hang", release.wait)))
     future = client.call("hang", timeout=0.2)
-    limit = time.monotonic() + 10
-    while not future.done() and time.monotonic() < limit:
-        time.sleep(0.02)
+    until(future.done)
     assert isinstance(future.exception(), TimeoutError)
     release.set()
 
@@ -195,15 +192,12 @@ def test_stats(serve, connect):
     assert all(isinstance(v, (int, float)) for v in stats.values())
 
 
-def test_replies_are_forgotten_when_acknowledged(serve, connect):
+def test_replies_are_forgotten_when_acknowledged(serve, connect, until):
     server = serve(("echo", echo))
     client = connect(server)
     for _ in range(20):
         client.echo(np.zeros(100_000)).result()
-    limit = time.monotonic() + 10
-    while server.stats()["memory"] and time.monotonic() < limit:
-        time.sleep(0.02)
-    assert server.stats()["memory"] == 0
+    until(lambda: server.stats()["memory"] == 0)
 
 
 def test_close(serve, connect):
@@ -221,19 +215,23 @@ def test_close(serve, connect):
     release.set()
 
 
-def test_close_finishes_running_calls(serve, connect):
-    started = threading.Event()
+def test_close_finishes_running_calls(serve, connect, until):
+    started, release = threading.Event(), threading.Event()
 
     def slow():
         started.set()
-        time.sleep(0.2)
+        release.wait(20)
         return "done"
 
     server = serve(("slow", slow))
     client = connect(server)
     future = client.slow()
     assert started.wait(10)
-    server.close()
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    until(lambda: server._closing)  # It waits for the call that runs.
+    release.set()
+    closing.join(20)
     assert future.result() == "done"
 
 

@@ -44,13 +44,6 @@ class Counter:
         return value
 
 
-def until(condition, seconds=20):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen"
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_once_across_many_cuts(serve, connect, proxy, workers):
     counter = Counter()
@@ -79,7 +72,7 @@ def test_once_across_many_cuts(serve, connect, proxy, workers):
     assert middle.accepted > 3
 
 
-def test_lost_reply_is_answered_from_memory(serve, connect, proxy):
+def test_lost_reply_is_answered_from_memory(serve, connect, proxy, until):
     counter = Counter()
     server = serve(("add", counter), address="localhost:{auto}")
     middle = proxy(server)
@@ -93,7 +86,9 @@ def test_lost_reply_is_answered_from_memory(serve, connect, proxy):
     assert counter.counts[1] == 1
 
 
-def test_reply_of_a_call_that_ran_while_the_connection_was_lost(serve, connect, proxy):
+def test_reply_of_a_call_that_ran_while_the_connection_was_lost(
+    serve, connect, proxy, until
+):
     release, started = threading.Event(), threading.Event()
 
     def hang():
@@ -117,7 +112,7 @@ def restart(serve, server, counter):
     return serve(("add", counter), address=server.address)
 
 
-def test_restarted_server_gets_calls_in_flight_again(serve, connect):
+def test_restarted_server_gets_calls_in_flight_again(serve, connect, until):
     release = threading.Event()
     server = serve(("add", lambda value: release.wait(20)), address="localhost:{auto}")
     client = connect(server)
@@ -133,7 +128,7 @@ def test_restarted_server_gets_calls_in_flight_again(serve, connect):
     release.set()
 
 
-def test_restarted_server_fails_calls_in_flight_if_wanted(serve, connect):
+def test_restarted_server_fails_calls_in_flight_if_wanted(serve, connect, until):
     release = threading.Event()
     server = serve(("add", lambda value: release.wait(20)), address="localhost:{auto}")
     client = connect(server, on_restart="fail")
@@ -152,7 +147,7 @@ def test_restarted_server_fails_calls_in_flight_if_wanted(serve, connect):
 
 
 @pytest.mark.parametrize("on_restart", ["resend", "fail"])
-def test_calls_made_while_the_server_is_away(serve, connect, on_restart):
+def test_calls_made_while_the_server_is_away(serve, connect, on_restart, until):
     counter = Counter()
     server = serve(("add", counter), address="localhost:{auto}")
     client = connect(server, on_restart=on_restart)
@@ -189,7 +184,9 @@ def test_vanished_client_does_not_hold_memory(monkeypatch):
     assert not session.calls
 
 
-def test_forgotten_reply_is_an_error_not_a_second_execution(serve, connect, proxy):
+def test_forgotten_reply_is_an_error_not_a_second_execution(
+    serve, connect, proxy, until
+):
     counter = Counter()
 
     def add(value):

@@ -12,4 +12,5 @@ def fresh_role(monkeypatch):
     monkeypatch.setattr(role, "_stop", threading.Event())
     monkeypatch.setattr(role, "_completed", threading.Event())
     monkeypatch.setattr(role, "_beat", role.Beat())
+    monkeypatch.setattr(role, "_parts", {})
     return role

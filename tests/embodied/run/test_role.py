@@ -33,7 +33,7 @@ class FakeFuture:
         return self._outcome
 
 
-class CountedBeat(role.Beat):
+class CountedBeat:
     """Counts the beats."""
 
     def __init__(self):
@@ -100,3 +100,36 @@ def test_completion_stops_too():
     role.complete()
     assert role.stopping()
     assert role.completed()
+
+
+def test_the_most_silent_part_counts(monkeypatch):
+    now = [1.0]
+    monkeypatch.setattr(role.time, "monotonic", lambda: now[0])
+    shared = role.Beat()
+    role.attach(shared)
+    role.beat()
+    assert (shared.value, shared.part) == (1, b"")
+    actor, learner = role.Part("actor"), role.Part("learner")
+    for now[0] in (2.0, 3.0):
+        learner.beat()
+        role.beat()  # Says nothing of its parts.
+        assert (shared.value, shared.part) == (1, b"actor")
+    actor.beat()
+    assert (shared.value, shared.part) == (3, b"actor")
+    now[0] = 4.0
+    actor.beat()
+    assert (shared.value, shared.part) == (3, b"learner")
+    learner.close()
+    actor.beat()
+    assert (shared.value, shared.part) == (4, b"actor")
+
+
+def test_a_new_supervisor_begins_anew():
+    role.complete()
+    role.Part("actor")
+    shared = role.Beat()
+    role.attach(shared)
+    assert not role.stopping()
+    assert not role.completed()
+    role.beat()
+    assert shared.value > 0

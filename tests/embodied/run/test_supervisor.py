@@ -62,6 +62,25 @@ def ignore_stop(path):
     threading.Event().wait()
 
 
+def hang_in_part(path):
+    """One of two parts goes silent in the first life."""
+    write(path, "born")
+    parts = [role.Part("actor"), role.Part("learner")]
+    while not role.wait_stop(0.02):
+        parts[0].beat()
+        if len(lines(path)) > 1:
+            parts[1].beat()
+
+
+def fail():
+    raise ValueError("a reason to remember")
+
+
+def silent():
+    role.beat()
+    threading.Event().wait()
+
+
 def children():
     return psutil.Process().children(recursive=True)
 
@@ -147,13 +166,65 @@ def test_a_role_that_does_not_stop_is_killed(tmp_path, capfd):
     assert "deaf does not stop, killing it" in capfd.readouterr().out
 
 
+def test_a_silent_part_is_not_hidden_by_a_busy_one(tmp_path, capfd):
+    log = tmp_path / "log"
+    supervisor = Supervisor(
+        [
+            Role("agent", hang_in_part, (log,), hang=0.5),
+            Role("counter", complete_after, (log, 2), stage=1),
+        ]
+    )
+    supervisor.run()
+    assert supervisor.restarts() == {"agent": 1, "counter": 0}
+    assert "no sign of life of its learner" in capfd.readouterr().out
+
+
+def test_a_thread_of_this_process_stops_in_its_stage(tmp_path):
+    log = tmp_path / "log"
+    roles = [
+        Role("s0", forever, (log, "s0"), stage=0),
+        Role("s1", forever, (log, "s1"), stage=1, thread=True),
+        Role("s2", forever, (log, "s2"), stage=2),
+        Role("counter", complete_after, (log, 3), stage=3),
+    ]
+    assert Supervisor(roles).run() == "counter completed the run"
+    assert f"s1 {os.getpid()}" in lines(log)
+    assert lines(log)[3:] == ["s0 stopped", "s1 stopped", "s2 stopped"]
+
+
+def test_a_thread_that_returns_completes_the_run(tmp_path):
+    log = tmp_path / "log"
+    roles = [
+        Role("worker", forever, (log, "worker")),
+        Role("agent", complete_after, (log, 1), thread=True),
+    ]
+    assert Supervisor(roles).run() == "agent completed the run"
+    assert lines(log)[-1] == "worker stopped"
+
+
+def test_a_thread_that_fails_ends_the_run_with_its_traceback(tmp_path):
+    log = tmp_path / "log"
+    roles = [
+        Role("worker", forever, (log, "worker")),
+        Role("agent", fail, thread=True),
+    ]
+    with pytest.raises(RoleError, match=r"(?s)'agent' failed.*a reason to remember"):
+        Supervisor(roles).run()
+
+
+def test_a_thread_that_hangs_ends_the_run(tmp_path):
+    roles = [Role("agent", silent, thread=True, hang=0.3, grace=0.1)]
+    with pytest.raises(RoleError, match="no sign of life"):
+        Supervisor(roles).run()
+
+
 SCRIPT = """
 import pathlib, sys
 sys.path.insert(0, {root!r})
 from tests.embodied.run.test_supervisor import *
 if __name__ == '__main__':
     log = pathlib.Path({log!r})
-    roles = [Role(f'w{{i}}', forever, (log, f'w{{i}}')) for i in range(2)]
+    roles = [Role(f'w{{i}}', forever, (log, f'w{{i}}'), 1 - i) for i in range(2)]
     print(Supervisor(roles).run())
 """
 
@@ -180,10 +251,10 @@ def start_script(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_everything(tmp_path, number):
     process, pids, log = start_script(tmp_path)
-    os.killpg(process.pid, number)  # As a terminal does, to the whole group.
+    os.killpg(process.pid, number)  # As terminals and schedulers do, to the group.
     assert process.wait(30) == 0
     assert "asked to stop" in process.stdout.read()
-    assert sorted(lines(log)[2:]) == ["w0 stopped", "w1 stopped"]
+    assert lines(log)[2:] == ["w1 stopped", "w0 stopped"], "not in order"
     assert not any(map(psutil.pid_exists, pids))
 
 

@@ -69,7 +69,7 @@ def test_replay_suite_passes_the_simple_one():
 def test_replay_suite_catches_mixed_streams():
     class Broken(ListReplay):
         def add(self, step, worker=0, seq=None):
-            super().add(step, worker // 2, seq)
+            return super().add(step, worker // 2, seq)
 
     with pytest.raises(AssertionError):
         check_replay(lambda: Broken(4), length=4)

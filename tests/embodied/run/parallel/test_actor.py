@@ -1,5 +1,6 @@
 """The actor: groups of rows, carries by environment, masks, forgetting, figures."""
 
+import threading
 import types
 
 import elements
@@ -266,3 +267,45 @@ def test_batch_size(envs, evals, wanted, per_process, size):
         envs=envs, eval_envs=evals, actor_batch=wanted, envs_per_process=per_process
     )
     assert batch_size(args) == size
+
+
+def test_steps_may_be_held_back_while_the_learner_compiles():
+    calls = []
+
+    class Replay:
+        def call(self, method, args, timeout):
+            calls.append((method, args, timeout))
+
+    args = elements.Config(agent_timeout=600.0)
+    actor_module.sender(Replay(), args)("steps")
+    assert calls == [("add_batch", ("steps",), 600.0)]
+
+
+def test_a_policy_that_hangs_makes_no_progress(make_steps, start):
+    inside, leave = threading.Event(), threading.Event()
+
+    class HungAgent(NumpyAgent):
+        def policy(self, carry, obs, mode="train"):
+            inside.set()
+            leave.wait(10)
+            return super().policy(carry, obs, mode)
+
+    actor = Actor(make_agent(HungAgent), FakeOutbox())
+    assert actor.progressed()  # It has nothing to do.
+    rows = make_steps([0], [0], token=np.zeros(1, int))
+    thread = start(lambda: actor.act(rows, 1))
+    assert inside.wait(10)
+    assert not actor.progressed()
+    leave.set()
+    thread.join(10)
+    assert actor.progressed()
+
+
+def test_environments_of_one_process_take_turns(clock, make_steps):
+    actor = Actor(make_agent(), FakeOutbox(), envs_per_process=2)
+    actor.act(make_steps([0, 1], [0, 0], token=np.zeros(2, int)), 2)
+    clock.now += 4.0
+    stats = actor.stats()  # Each step took half a second of the same process.
+    assert stats["fps/env"] == pytest.approx(2)
+    assert stats["parallel/env_busy"] == pytest.approx(1 / 4)
+    assert stats["parallel/env_wait"] == pytest.approx(3 / 4)

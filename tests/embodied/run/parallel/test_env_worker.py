@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from embodied import rpc
+from embodied.core.batchenv import Separate
 from embodied.envs.dummy import Dummy
 from embodied.run.parallel import env as env_module
 from embodied.run.parallel import wire
@@ -18,7 +19,7 @@ LENGTH = 4  # Steps per episode, not counting the first.
 
 def make_worker(is_eval=False):
     envs = [Dummy("both", size=(8, 8), length=LENGTH, seed=index) for index in IDS]
-    return EnvWorker(envs, IDS, is_eval)
+    return EnvWorker(Separate(envs), IDS, is_eval)
 
 
 def make_action(reset=False):
@@ -83,10 +84,10 @@ def test_a_reset_action_leaves_a_gap():
     assert worker.step(make_action())[wire.SEQ][0] == before + 3
 
 
-def test_a_later_life_has_larger_numbers(monkeypatch):
-    times = iter([10**18, 10**18 + 10**9])
-    monkeypatch.setattr(env_module.time, "time_ns", lambda: next(times))
+def test_a_later_life_has_larger_numbers():
     first, second = make_worker(), make_worker()
+    first.begin(7)
+    second.begin(8)
     for _ in range(1000):
         earlier = first.step(make_action())[wire.SEQ]
     later = second.step(second.reset_action())[wire.SEQ]
@@ -101,12 +102,16 @@ class FakeActor:
         self._answers = list(answers)
         self._stop = stop
         self.rows = []
+        self.lives = [5]  # Answers to `enroll`.
 
-    def call(self, method, args, timeout):
-        assert method == "act"
+    def call(self, method, args=(), timeout=0):
         assert timeout > 0
-        self.rows.append(args[0])
-        answer = self._answers.pop(0)
+        if method == "enroll":
+            answer = self.lives.pop(0)
+        else:
+            assert method == "act"
+            self.rows.append(args[0])
+            answer = self._answers.pop(0)
         future = Future()
         if isinstance(answer, Exception):
             future.set_exception(answer)
@@ -131,6 +136,39 @@ def test_a_new_actor_means_new_episodes(fresh_role):
     assert [rows["count"][0] for rows in actor.rows] == [0, 1, 0, 1]
     assert [rows["is_first"][0] for rows in actor.rows] == [True, False, True, False]
     assert np.diff([rows[wire.SEQ][0] for rows in actor.rows]).tolist() == [1, 2, 1]
+
+
+def test_numbers_are_those_of_the_life_that_the_actor_gave(fresh_role):
+    actor = FakeActor([make_action()] * 2, fresh_role.request_stop)
+    actor.lives = [rpc.ServerRestarted("again"), TimeoutError("away"), 9]
+    env_module.run(make_worker(), actor)
+    lives = {int(rows[wire.SEQ][0]) >> wire.LIFE_BITS for rows in actor.rows}
+    assert lives == {9}
+    assert not actor.lives
+
+
+OVER = rpc.RemoteError("act", "RunOverError", "the run is over", "")
+
+
+def test_the_end_of_the_run_ends_the_loop(fresh_role):
+    actor = FakeActor([make_action(), OVER, make_action()], fresh_role.request_stop)
+    env_module.run(make_worker(), actor)
+    assert len(actor.rows) == 2
+    assert not fresh_role.stopping()
+
+
+def test_who_comes_after_the_end_of_the_run_does_not_begin(fresh_role):
+    actor = FakeActor([make_action()], fresh_role.request_stop)
+    actor.lives = [OVER]
+    env_module.run(make_worker(), actor)
+    assert actor.rows == []
+
+
+def test_an_actor_that_is_away_is_asked_again(fresh_role):
+    answers = [make_action(), TimeoutError("away"), make_action(), {}]
+    actor = FakeActor(answers, fresh_role.request_stop)
+    env_module.run(make_worker(), actor)
+    assert [rows["is_first"][0] for rows in actor.rows] == [True, False, True, False]
 
 
 def test_any_other_error_ends_the_loop(fresh_role):

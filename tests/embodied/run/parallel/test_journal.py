@@ -66,6 +66,34 @@ def test_a_torn_tail_is_cut_wherever_it_was_torn(path):
         assert [entry.payload["x"] for entry in found[2:]] == ["later", "last"]
 
 
+@pytest.mark.parametrize(
+    "tail",
+    [
+        bytes(1),
+        bytes(5000),
+        b"\xc1" * 10,  # Never used by msgpack.
+        b"\xff" * 300,
+        b"\x94\x03\xa3add\xc4\x01\xc1\x90",  # A body that nothing can be made of.
+        b"\x94\x01\xa3add\xc4\x01\x80\x90",  # The first entry after the second.
+        b"\x94\xa1x\x03\xc4\x01\x80\x90",  # Number and method are mixed up.
+        b"\x92\x03\xa3add",
+    ],
+    ids=range(8),
+)
+def test_what_a_power_cut_leaves_at_the_end_is_cut(path, tail):
+    journal = Journal(path)
+    journal.append("add", {"x": 1})
+    journal.append("tran", {"x": np.arange(300.0)})
+    journal.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    journal = Journal(path)
+    assert [entry.number for entry in journal.entries] == [1, 2]
+    assert path.read_bytes() == whole
+    journal.append("add", {"x": 3})
+    assert [entry.number for entry in reopen(path)] == [1, 2, 3]
+
+
 def test_numbers_go_on_after_clear(path):
     journal = Journal(path)
     for _ in range(3):

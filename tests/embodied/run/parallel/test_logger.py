@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from embodied.metrics import JSONLOutput
-from embodied.run.parallel import logger as logger_module
-from embodied.run.parallel.logger import Scoreboard, bottleneck
+from embodied.run.parallel.bottleneck import ACTOR_BUSY, LEARNER_WAIT
+from embodied.run.parallel.logger import Scoreboard
 from embodied.run.parallel.outbox import STEP
 from embodied.testing import RecordedOutput
 
@@ -21,7 +21,7 @@ class Life:
     def __init__(self, directory):
         self.directory = directory
         self.output = RecordedOutput()
-        outputs = [self.output, JSONLOutput(directory)]
+        outputs = [self.output, JSONLOutput(directory, clock=lambda: 0.0)]
         self.logger = elements.Logger(elements.Counter(), outputs)
         args = elements.Config(envs=ENVS, episode_timeout=1e9)
         self.board = Scoreboard(self.logger, directory / "ckpt" / "logger", args)
@@ -288,6 +288,42 @@ def test_steps_that_lack_something_are_refused(tmp_path, episode, missing):
         assert each.values("episode/score") == pytest.approx([0.6, 0.6])
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("log/x", np.zeros(3)),  # For one row.
+        ("log/x", np.array(["text"])),
+        ("log/x", [1.0]),
+        ("image", np.zeros((2, 8, 8, 3), np.uint8)),
+        ("is_last", np.zeros((1, 1), bool)),
+        ("is_eval", np.zeros(1, np.int32)),
+        ("seq", np.zeros(2, np.int64)),
+        (STEP, "soon"),
+    ],
+)
+def test_steps_that_are_refused_leave_no_trace(tmp_path, episode, key, value):
+    life = Life(tmp_path)
+    before = life.board.save()
+    (_, steps), *rest = episode(0, 5, step=7)
+    with pytest.raises((TypeError, ValueError)):
+        life.board.tran({**steps, key: value})
+    assert life.board.save() == before
+    life.board.tran(steps)  # As it should be: it was not seen before.
+    for call in rest:
+        life.do(call)
+    life.board.write()
+    assert life.values("episode/score") == pytest.approx([0.6])
+
+
+@pytest.mark.parametrize("name", ["fps/train", "parallel/learner_wait"])
+def test_metrics_that_are_refused_leave_no_trace(tmp_path, name):
+    life = Life(tmp_path)
+    with pytest.raises((TypeError, ValueError)):
+        life.board.add({"other": 1, name: np.zeros(3)})
+    life.board.write()
+    assert life.values("other") == []
+
+
 def test_metrics_of_all_kinds_are_accepted(tmp_path):
     metrics = {
         "text": "words",
@@ -320,30 +356,13 @@ def test_stale_episodes_are_dropped_and_counted(tmp_path, episode):
     assert life.values("episode/score") == []
 
 
-@pytest.mark.parametrize(
-    ("wait", "busy", "who"),
-    [
-        (0.0, 0.9, "learner"),
-        (0.24, 0.1, "learner"),
-        (0.9, 0.76, "actor"),
-        (0.9, 0.75, "environments"),
-        (0.25, 0.0, "environments"),
-    ],
-)
-def test_bottleneck(wait, busy, who):
-    line = bottleneck(wait, busy)
-    assert line.startswith(f"{who}: ")
-    assert f"{busy if who == 'actor' else wait:.0%}" in line
-    assert "\n" not in line
-
-
 def test_the_bottleneck_is_logged_from_the_newest_figures(tmp_path):
     life = Life(tmp_path)
     life.board.write()
     assert life.output.values("parallel/bottleneck") == []
     for wait in (0.9, 0.01):
-        life.board.add({logger_module.wire.LEARNER_WAIT: wait, "fps/train": 9.0})
-        life.board.add({logger_module.wire.ACTOR_BUSY: 0.5})
+        life.board.add({LEARNER_WAIT: wait, "fps/train": 9.0})
+        life.board.add({ACTOR_BUSY: 0.9})
         life.board.write()
     lines = life.output.values("parallel/bottleneck")
-    assert [line.split(":")[0] for line in lines] == ["environments", "learner"]
+    assert [line.split(":")[0] for line in lines] == ["actor", "learner"]

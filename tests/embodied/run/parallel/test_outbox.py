@@ -199,3 +199,27 @@ def test_one_part_if_all_are_recorded(ends, steps):
     (part,) = tell(ends, (0, 1, 2, 3), steps)
     assert set(part) == SCALARS | {"image"}
     assert part[wire.ENVID].tolist() == [0, 1, 2, 3]
+
+
+def test_surplus_training_steps_are_not_sent(ends, make_steps):
+    outbox = Outbox(ends.add_batch, ends.tran, total=10, limit=15)
+    outbox.send(make_steps([0, 1, 2], [0] * 3))
+    evals = [False, True, False, False]
+    outbox.send(make_steps([0, 9, 1, 2], [1] * 4, is_eval=evals))
+    outbox.send(make_steps([0, 1], [2] * 2))  # Nothing is left of it.
+    outbox.send(make_steps([9], [2], is_eval=True))
+    assert [s[wire.ENVID].tolist() for s in ends.added] == [[0, 1, 2], [0, 9, 1], [9]]
+    for future, total in zip(ends.futures, (13, 15, 15), strict=True):
+        future.set_result(total)
+    outbox.flush()
+    assert outbox.total == 15
+    assert outbox.wait_total(15, timeout=0)
+
+
+def test_steps_that_the_replay_did_not_count_leave_room(ends, make_steps, start):
+    outbox = Outbox(ends.add_batch, ends.tran, limit=4)
+    outbox.send(make_steps([0, 1, 2, 3], [0] * 4))
+    ends.futures[0].set_result(3)  # One of them it knew already.
+    outbox.flush()
+    outbox.send(make_steps([0, 1], [1] * 2))
+    assert [len(s[wire.ENVID]) for s in ends.added] == [4, 1]

@@ -1,11 +1,14 @@
 """The replay store: two replays behind one door, the limiter, repeats, state."""
 
+import errno
+
 import elements
 import numpy as np
 import pytest
 
 from embodied import streams
 from embodied.core.checkpoint import Checkpoint
+from embodied.replay import Replay, ReplayFullError
 from embodied.replay.limiter import LimiterClosedError
 from embodied.run.parallel import outbox, wire
 from embodied.run.parallel.outbox import STEP
@@ -82,6 +85,51 @@ def test_evaluation_steps_earn_no_training(make_steps):
     assert stats["replay_eval/items"] == MINSIZE
 
 
+def test_steps_sent_again_earn_no_training(tmp_path, make_steps):
+    """Neither in the same life nor after a restart, with or without a checkpoint."""
+    setup = Setup()
+    options = {"length": 2, "capacity": 100, "chunksize": 4}
+
+    def open_store():
+        train = Replay(directory=tmp_path, **options)
+        return ReplayStore(train, Replay(**options), setup.make_stream, setup.args)
+
+    def limiter(store):
+        stats = store.stats()
+        return stats["limiter/size"], stats["limiter/avail"]
+
+    store, size = open_store(), MINSIZE + 1
+    for seq in range(size):
+        store.add_batch(make_steps([0], [seq]))
+    assert limiter(store) == (size, 1)
+    assert store.add_batch(make_steps([0], [size - 1])) == size
+    assert store.add_batch(make_steps([0, 1], [size - 1, 0])) == size + 1
+    assert limiter(store) == (size + 1, 2)
+    saved = store.save()
+    for state, avail in ((saved, 2), (None, 0)):
+        store.close()
+        store = open_store()
+        if state:
+            store.load(state)
+        for seq in range(size):
+            store.add_batch(make_steps([0], [seq]))
+        assert limiter(store) == (size + 1, avail)
+    store.close()
+
+
+def test_refused_steps_earn_no_training(make_steps):
+    setup = Setup()
+    setup.store.add_batch(make_steps([0], [0]))
+
+    def refuse(*args):
+        raise ReplayFullError(errno.ENOSPC, "no room")
+
+    setup.replay.add_batch = refuse
+    with pytest.raises(ReplayFullError):
+        setup.store.add_batch(make_steps([0], [1]))
+    assert setup.store.stats()["limiter/size"] == 1
+
+
 def test_sampling_waits_for_the_first_steps(fill, watch, start):
     # The limiter lets go just before the step is there, so one before must do.
     store = Setup(length=1).store
@@ -118,6 +166,20 @@ def test_drain_lets_the_waiting_and_all_later_steps_in(fill, watch, start):
     store.drain()
     actor.join(TIMEOUT)
     assert store.total() == MINSIZE + AHEAD + 20
+
+
+def test_a_new_actor_is_limited_again(fill, watch, start):
+    """An agent that failed drained the replay before it was restarted."""
+    store = Setup().store
+    condition = watch(store._limiter)
+    store.drain()
+    fill(store, range(MINSIZE + AHEAD))
+    store.recent()
+    actor = start(lambda: fill(store, range(50, 51)))
+    assert condition.waiting.wait(TIMEOUT)
+    store.drain()
+    actor.join(TIMEOUT)
+    assert store.total() == MINSIZE + AHEAD + 1
 
 
 def test_turning_away_ends_the_waits(watch, start):

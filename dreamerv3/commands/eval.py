@@ -1,0 +1,139 @@
+"""`dreamerv3 eval`: how good a trained agent is, and what it looks like."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import pathlib
+from collections.abc import Sequence
+from functools import partial as bind
+from typing import Any
+
+import elements
+import numpy as np
+
+from dreamerv3 import main as factories
+from dreamerv3 import player
+from dreamerv3.commands.base import CommandError
+from embodied.core import base
+from embodied.metrics import video
+from embodied.run.collect import Collector
+
+RESAMPLES = 10_000  # Of the scores, for the confidence interval.
+VIDEO_SIZE = 256  # Pixels that small frames are enlarged to.
+
+
+def main(argv: Sequence[str]) -> None:
+    """Evaluate the agent of a log directory."""
+    args = parse(argv)
+    overrides: dict[str, Any] = {"agent.eval_mode": args.mode} if args.mode else {}
+    if args.seed is not None:
+        overrides["seed"] = args.seed
+    agent = player.load(args.logdir, **overrides)
+    elements.print(f"{agent.config.task}, agent of step {agent.step:,}.", flush=True)
+    print(summary(scores(agent, args.episodes, args.envs)), flush=True)
+    if args.video:
+        frames = np.concatenate([episode(agent, i) for i in range(args.video_episodes)])
+        args.video.parent.mkdir(parents=True, exist_ok=True)
+        args.video.write_bytes(video.encode_mp4(frames, agent.config.logger.fps))
+        print(f"Video of {len(frames)} frames: {args.video}")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments, checked."""
+    parser = argparse.ArgumentParser(
+        "dreamerv3 eval",
+        description="Play episodes with the newest checkpoint of a log directory.",
+        epilog="Example: dreamerv3 eval logdir/demo --episodes 100 --video out.mp4",
+    )
+    parser.add_argument("logdir", help="log directory of a run")
+    parser.add_argument("--episodes", type=int, default=100, help="default: 100")
+    parser.add_argument("--envs", type=int, default=4, help="at once; default: 4")
+    parser.add_argument(
+        "--mode", choices=("sample", "greedy"), help="default: agent.eval_mode"
+    )
+    parser.add_argument("--seed", type=int, help="default: that of the run")
+    parser.add_argument("--video", type=pathlib.Path, help="mp4 file to write")
+    parser.add_argument(
+        "--video-episodes", type=int, default=1, help="in the video; default: 1"
+    )
+    args = parser.parse_args(argv)
+    for name in ("episodes", "envs", "video_episodes"):
+        if getattr(args, name) < 1:
+            flag, value = name.replace("_", "-"), getattr(args, name)
+            raise CommandError(f"--{flag} {value} must be 1 or more")
+    if args.video and args.video.suffix != ".mp4":
+        raise CommandError(f"--video {args.video} must end in .mp4")
+    return args
+
+
+def scores(agent: player.Player, episodes: int, envs: int) -> np.ndarray:
+    """The score of each episode."""
+    make_env = bind(factories.make_env, agent.config, mode="eval")
+    collector = Collector(
+        agent.agent, make_env, min(envs, episodes), processes=True, mode="eval"
+    )
+    with contextlib.closing(collector):
+        collector.run_episodes(episodes, _progress(episodes))
+        return np.array(collector.scores)
+
+
+def summary(scores: np.ndarray) -> str:
+    """Mean, standard deviation and confidence interval in words."""
+    low, high = interval(scores)
+    return (
+        f"Score of {len(scores)} episodes: mean {scores.mean():.2f}, standard "
+        f"deviation {scores.std():.2f}, 95 % confidence interval of the mean "
+        f"{low:.2f} to {high:.2f}."
+    )
+
+
+def interval(scores: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of the mean by the bootstrap, which assumes no shape."""
+    rng = np.random.default_rng(0)
+    means = rng.choice(scores, (RESAMPLES, len(scores))).mean(1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def episode(agent: player.Player, index: int) -> np.ndarray:
+    """Frames [T, H, W, C] of one episode."""
+    frames = []
+    with contextlib.closing(agent.make_env(index)) as env:
+        action, last = agent.reset(), False
+        while not last:
+            obs = env.step(action)
+            frames.append(picture(env, obs))
+            action, last = agent.act(obs), bool(obs[base.IS_LAST])
+    return enlarge(np.stack(frames))
+
+
+def enlarge(frames: np.ndarray) -> np.ndarray:
+    """Repeat the pixels of small frames, which players would blur."""
+    factor = max(1, VIDEO_SIZE // max(frames.shape[1:3]))
+    return frames.repeat(factor, 1).repeat(factor, 2)
+
+
+def picture(env: base.Env, obs: base.Step) -> np.ndarray:
+    """What people are shown: the environment's own picture, or what the agent sees."""
+    image = env.render()
+    if image is not None:
+        return image
+    for key, space in env.obs_space.items():
+        if len(space.shape) == 3 and space.dtype == np.uint8:
+            return np.asarray(obs[key])
+    raise CommandError(
+        "--video needs pictures, but the environment has no render() and no image "
+        f"among its observations {sorted(env.obs_space)}"
+    )
+
+
+def _progress(episodes: int) -> Any:
+    """A callback that prints about ten lines."""
+    step = max(1, episodes // 10)
+
+    def show(done: int) -> None:
+        if done % step == 0 and done < episodes:
+            elements.print(f"{done} of {episodes} episodes", flush=True)
+
+    return show

@@ -1,0 +1,82 @@
+"""`dreamerv3 view`: a page in the browser with the curves and videos of runs."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from collections.abc import Sequence
+
+from dreamerv3.commands.base import CommandError
+from dreamerv3.viewing import cache, runs
+from dreamerv3.viewing.server import LOOPBACK, Server
+from dreamerv3.viewing.store import Store
+
+EXAMPLE = """example:
+  dreamerv3 view logdir                 all runs below logdir
+  dreamerv3 view 'logdir/pong-*' --port 9000
+
+The page is served to this machine only. To look from another one:
+  ssh -L 8765:localhost:8765 MACHINE    then open http://localhost:8765 there"""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve until Ctrl-C."""
+    args = parser().parse_args(argv)
+    for place in args.logdir:
+        if not runs.exists(place):
+            raise CommandError(f"{place} does not exist; give a log directory")
+    kept = None if args.no_cache else cache.directory()
+    if kept:
+        cache.forget_unused(kept)
+    store = Store(args.logdir, kept)
+    server = make_server(store, args.port)
+    store.start()
+    address = f"http://{LOOPBACK}:{server.server_address[1]}"
+    amount = len(store.all())
+    print(f"{amount} {'run' if amount == 1 else 'runs'} at {address} (Ctrl-C ends)")
+    if args.open:
+        webbrowser.open(address)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        server.server_close()
+        store.close()
+
+
+def make_server(store: Store, port: int) -> Server:
+    """The server at a port, or an explanation."""
+    try:
+        return Server(store, port)
+    except (OSError, OverflowError) as error:
+        raise CommandError(
+            f"cannot listen on port {port} ({error}); "
+            "give another one with --port, or --port 0 for any free one"
+        ) from error
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be typed."""
+    result = argparse.ArgumentParser(
+        prog="dreamerv3 view",
+        description="Look at runs in the browser, also while they train.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument(
+        "logdir", nargs="+", help="log directories, directories of them, or patterns"
+    )
+    result.add_argument(
+        "--port",
+        type=int,
+        default=8765,
+        help="port to listen on; 0 takes a free one (8765)",
+    )
+    result.add_argument("--open", action="store_true", help="open a browser")
+    result.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="do not keep what was read in the user's cache directory",
+    )
+    return result

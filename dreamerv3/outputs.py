@@ -1,0 +1,113 @@
+"""Logger outputs by name: what they need and how they are made."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+from collections.abc import Callable
+from functools import partial as bind
+from typing import Any
+
+import elements
+
+from dreamerv3.config import Flat, Problem
+from embodied import metrics
+from embodied.metrics.summary import Output
+
+EXTRAS = ("wandb", "mlflow", "expa")  # Outputs whose extra and package have that name.
+
+
+def make(config: elements.Config) -> list[metrics.Background]:
+    """All outputs, each in a thread in which it is made."""
+    return [
+        metrics.Background(
+            name,
+            bind(OUTPUTS[name], config),
+            # Lines stay in order with what the run prints.
+            patience=1.0 if name == "terminal" else 0.0,
+        )
+        for name in config.logger.outputs
+    ]
+
+
+def check(values: Flat) -> list[Problem]:
+    """Outputs that do not exist, lack their package, or need to be told something."""
+    problems = []
+    key = "logger.outputs"
+    for name in values[key]:
+        if name not in OUTPUTS:
+            remedy = f"outputs: {', '.join(OUTPUTS)}"
+            problems.append(Problem(key, name, "there is no such output", remedy))
+        elif name in EXTRAS and not _installed(name):
+            remedy = f"pip install 'dreamerv3[{name}]'"
+            problems.append(Problem(key, name, "its package is missing", remedy))
+        elif name == "expa" and not values["logger.expa.url"]:
+            remedy = "for example --logger.expa.url http://localhost:8000/api"
+            rule = "the output expa needs the address of a server"
+            problems.append(Problem("logger.expa.url", "''", rule, remedy))
+    return problems
+
+
+def _installed(package: str) -> bool:
+    """Whether there is such a package, and not just a folder of that name."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def _terminal(config: elements.Config) -> Output:
+    return metrics.TerminalOutput(config.logger.filter)
+
+
+def _jsonl(config: elements.Config) -> Output:
+    return metrics.JSONLOutput(config.logdir)
+
+
+def _media(config: elements.Config) -> Output:
+    return metrics.MediaOutput(config.logdir, config.logger.fps)
+
+
+def _tensorboard(config: elements.Config) -> Output:
+    from embodied.metrics.tensorboard import TensorBoardOutput
+
+    return TensorBoardOutput(config.logdir, config.logger.fps, _flat(config))
+
+
+def _wandb(config: elements.Config) -> Output:
+    from embodied.metrics.wandb import WandbOutput
+
+    options = config.logger.wandb
+    return WandbOutput(config.logdir, config.logger.fps, _flat(config), **options)
+
+
+def _mlflow(config: elements.Config) -> Output:
+    from embodied.metrics.mlflow import MlflowOutput
+
+    options = config.logger.mlflow
+    return MlflowOutput(config.logdir, config.logger.fps, _flat(config), **options)
+
+
+def _scope(config: elements.Config) -> Output:
+    return metrics.ScopeOutput(config.logdir, config.logger.fps)
+
+
+def _expa(config: elements.Config) -> Output:
+    from embodied.metrics.expa import ExpaOutput
+
+    run = pathlib.Path(config.logdir).name
+    return ExpaOutput(config.task, run, _flat(config), **config.logger.expa)
+
+
+def _flat(config: elements.Config) -> dict[str, Any]:
+    return dict(config.flat)
+
+
+OUTPUTS: dict[str, Callable[[elements.Config], Output]] = {
+    "terminal": _terminal,
+    "jsonl": _jsonl,
+    "media": _media,
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+    "scope": _scope,
+    "expa": _expa,
+}

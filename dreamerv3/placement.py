@@ -1,0 +1,125 @@
+"""Settings of a run whose roles are placed by hand: addresses and keys."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import NamedTuple
+
+import elements
+
+from dreamerv3.config import Flat, Problem
+from embodied.rpc import AddressError
+from embodied.rpc import address as addresses
+from embodied.rpc.keys import CLIENT_FILE, SERVER_FILE
+
+ACTOR, REPLAY, LOGGER = "run.actor_addr", "run.replay_addr", "run.logger_addr"
+
+
+class Placed(NamedTuple):
+    """A script that runs a role of a run elsewhere."""
+
+    about: str
+    serves: tuple[str, ...]  # Keys of addresses that it opens.
+    calls: tuple[str, ...]  # Keys of addresses that it connects to.
+
+
+SCRIPTS = {
+    "parallel_env": Placed("one environment", (), (ACTOR,)),
+    "parallel_envs": Placed("all environments", (), (ACTOR,)),
+    "parallel_replay": Placed("the replay", (REPLAY,), (LOGGER,)),
+    "parallel_logger": Placed("the logger", (LOGGER,), ()),
+}
+# What the rest of the run must name if a role of it is elsewhere.
+REMOTE = {
+    "run.remote_envs": Placed("the environments", (ACTOR,), ()),
+    "run.remote_replay": Placed("the replay", (LOGGER,), (REPLAY,)),
+    "run.remote_logger": Placed("the logger", (), (LOGGER,)),
+}
+WILDCARDS = ("0.0.0.0", "*", "[::]")  # Can be opened, but not connected to.
+
+
+def needs_env(script: str) -> bool:
+    """Whether a script makes environments, whose packages must be there."""
+    return script not in ("parallel_replay", "parallel_logger")
+
+
+def describe(config: elements.Config) -> str:
+    """Lines on what a role does, printed before it starts."""
+    placed = SCRIPTS[config.script]
+    rows = {"Role": f"{placed.about} of a run elsewhere"}
+    if needs_env(config.script):
+        rows["Task"] = str(config.task)
+    for key in placed.serves:
+        rows["Serves"] = str(config[key])
+    for key in placed.calls:
+        rows["Calls"] = f"{config[key]} (run.{key.partition('.')[2]})"
+    rows["Logs"] = str(config.logdir)
+    return "\n".join(f"{name + ':':<10}{text}" for name, text in rows.items())
+
+
+def check(values: Flat) -> list[Problem]:
+    """Problems of the addresses and keys of this script."""
+    script = values["script"]
+    problems = _check_addresses(values)
+    if script in SCRIPTS:
+        placed = [SCRIPTS[script]]
+    else:
+        placed = [REMOTE[key] for key in REMOTE if values[key] and script == "parallel"]
+    for each in placed:
+        for key in (*each.serves, *each.calls):
+            problems += _check_explicit(key, values[key], each, key in each.calls)
+    if script == "parallel_env":
+        problems += _check_replica(values)
+    if script in SCRIPTS and not problems:
+        problems += _check_keys(values, SCRIPTS[script])
+    return problems
+
+
+def _check_addresses(values: Flat) -> list[Problem]:
+    problems = []
+    for key in (ACTOR, REPLAY, LOGGER):
+        if values[key] == addresses.AUTO:
+            continue
+        try:
+            addresses.normalize(values[key])
+        except AddressError as error:
+            remedy = "for example tcp://10.0.0.5:7001, ipc:///tmp/run.sock or {auto}"
+            problems.append(Problem(key, values[key], str(error), remedy))
+    return problems
+
+
+def _check_explicit(key: str, value: str, placed: Placed, calls: bool) -> list[Problem]:
+    remedy = "give the address that the other machine can reach, "
+    remedy += "for example tcp://10.0.0.5:7001"
+    if addresses.AUTO in value:
+        rule = f"must be known on both sides if {placed.about} and the rest are apart"
+        return [Problem(key, value, rule, remedy)]
+    host = value.rpartition("://")[2].rpartition(":")[0]
+    if calls and host in WILDCARDS:
+        return [Problem(key, value, "cannot be connected to", remedy)]
+    return []
+
+
+def _check_replica(values: Flat) -> list[Problem]:
+    amount = values["run.envs"] + values["run.eval_envs"]
+    if values["replica"] < amount:
+        return []
+    rule = f"the run has environments 0 to {amount - 1}, evaluation ones last"
+    remedy = "give one of them, or the run's own run.envs and run.eval_envs"
+    return [Problem("replica", values["replica"], rule, remedy)]
+
+
+def _check_keys(values: Flat, placed: Placed) -> list[Problem]:
+    """Whether the keys are there, which the rest of the run makes."""
+    given = values["run.key_dir"]
+    directory = pathlib.Path(given or f"{values['logdir']}/keys").expanduser()
+    wanted = dict.fromkeys(placed.serves, SERVER_FILE)
+    wanted |= dict.fromkeys(placed.calls, CLIENT_FILE)
+    for key, name in wanted.items():
+        local = addresses.is_local(addresses.normalize(values[key]))
+        if (local and not given) or (directory / name).exists():
+            continue
+        rule = f"there is no {name}, which {key} needs at {values[key]}"
+        remedy = f"copy {name} of the run there; `dreamerv3 keys DIRECTORY` makes keys"
+        return [Problem("run.key_dir", str(directory), rule, remedy)]
+    return []

@@ -1,0 +1,136 @@
+"""A trained agent to act with: no replay, no servers, no training.
+
+agent = dreamerv3.load("logdir/demo")
+env = agent.make_env()
+action = agent.reset()
+while True:
+    obs = env.step(action)
+    action = agent.act(obs)
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import elements
+import numpy as np
+
+from dreamerv3 import config as settings
+from dreamerv3 import logdir as directory
+from dreamerv3 import main
+from embodied.core import base, spacefile
+from embodied.core.checkpoint import CheckpointError, read_item
+from embodied.run import restore
+
+# One device that runs the policy, wherever and however the agent was trained.
+ALONE = {
+    "jax.policy_devices": (0,),
+    "jax.train_devices": (0,),
+    "jax.mesh": (-1, 1, 1),
+    "jax.mock_devices": 0,
+    "jax.prealloc": False,
+}
+
+
+class Player:
+    """Acts in one environment or a batch of them and keeps the latents itself."""
+
+    def __init__(self, agent: base.Agent, config: elements.Config, step: int):
+        self.agent, self.config = agent, config
+        self.step = step  # Environment steps that the agent was trained for.
+        self.obs_space, self.act_space = agent.obs_space, agent.act_space
+        self._carry: base.Carry = None
+        self._size = 0  # Environments whose latents the carry holds.
+
+    def reset(self, envs: int | None = None) -> base.Batch:
+        """Forget all latents; returns the action that starts new episodes.
+
+        It is one action, or a batch of `envs`.
+        """
+        self._carry, self._size = None, 0
+        shape = () if envs is None else (envs,)
+        action = {
+            key: np.zeros((*shape, *space.shape), space.dtype)
+            for key, space in self.act_space.items()
+        }
+        return {**action, base.RESET: np.ones(shape, bool)[()]}
+
+    def act(self, obs: base.Step) -> base.Batch:
+        """Actions for an observation, or for a batch of them with a leading dimension.
+
+        Latents start anew where `is_first` is true. Without that key they do at the
+        first call after `reset`. The action says `reset` where `is_last` is true.
+        """
+        single = not self._batched(obs)
+        batch = {k: np.asarray(v)[None] if single else v for k, v in obs.items()}
+        size = len(next(iter(batch.values())))
+        first = np.full(size, self._carry is None)
+        batch = {base.IS_FIRST: first, **batch}
+        if self._carry is None:
+            self._carry, self._size = self.agent.init_policy(size), size
+        if size != self._size:
+            raise ValueError(
+                f"there are {size} observations, but the latents are those of "
+                f"{self._size} environments: call reset() before their number changes"
+            )
+        self._carry, action, _ = self.agent.policy(self._carry, batch, "eval")
+        last = np.asarray(batch.get(base.IS_LAST, np.zeros(size, bool)))
+        action = {**action, base.RESET: last}
+        return {k: v[0] for k, v in action.items()} if single else action
+
+    def make_env(self, index: int = 0, **overrides: Any) -> base.Env:
+        """The environment it was trained in, with options of its suite changed."""
+        return main.make_env(self.config, index, "eval", **overrides)
+
+    def _batched(self, obs: base.Step) -> bool:
+        """Whether observations have a leading dimension; all must agree."""
+        ranks = {}
+        for key, space in self.obs_space.items():
+            if key not in obs:
+                continue
+            extra = np.ndim(obs[key]) - len(space.shape)
+            if extra not in (0, 1):
+                raise ValueError(
+                    f"observation '{key}' has shape {np.shape(obs[key])}; give "
+                    f"{space.shape} for one environment or one dimension more for many"
+                )
+            ranks[key] = bool(extra)
+        if len(set(ranks.values())) != 1:
+            raise ValueError(
+                f"some observations are batched and some are not: {ranks}"
+                if ranks
+                else f"none of {sorted(self.obs_space)} is in {sorted(obs)}"
+            )
+        return next(iter(ranks.values()))
+
+
+def load(logdir: str | pathlib.Path, **overrides: Any) -> Player:
+    """The agent of a log directory, from its newest complete checkpoint.
+
+    Overrides are settings by key, for example `load(path, **{"jax.platform": "cpu"})`.
+    Nothing is unpickled, and the environment's packages are not needed.
+    """
+    path = pathlib.Path(logdir).expanduser()
+    config = read_config(path, overrides)
+    source = restore.find_agent(path)
+    spaces = spacefile.read(path) or main.ask_spaces(config)
+    agent = main.make_agent(config, *spaces, quiet=True)
+    agent.load(restore.read_agent(agent, source))
+    return Player(agent, config, read_item(source, "learner")["step"])
+
+
+def read_config(path: pathlib.Path, overrides: dict[str, Any]) -> elements.Config:
+    """The settings saved in a log directory, for one process that only acts."""
+    saved = directory.load(path)
+    if not saved:
+        raise CheckpointError(
+            f"there is no {directory.FILE} in {path}: give the log directory of a run"
+        )
+    problems: list[settings.Problem] = []
+    values = settings.read_blocks().defaults
+    for layer in (saved, ALONE, {"logdir": str(path)}, overrides):
+        values = settings.layer(values, layer, problems)
+    if problems:
+        raise settings.ConfigError(problems)
+    return settings.to_config(values)

@@ -1,0 +1,1 @@
+"""Looking at runs: reading their files, the web page, plots and reports."""

@@ -1,0 +1,71 @@
+"""A vector task that is learned in a minute: walk to a target on a line and stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import elements
+import numpy as np
+
+from embodied.core import base
+
+
+class Track(base.Env):
+    """Agent and target stand on a line; each step spent on the target earns 1.
+
+    Both positions are seen as one-hot vectors, the target stays where it is, and the
+    actions are left, stay and right. Task `7` is the number of cells. With 7 cells and
+    16 steps random play earns 2.29 and perfect play 14.57 on average.
+    """
+
+    TASKS = ("7",)
+    MOVES = (-1, 0, 1)
+
+    def __init__(self, task: str = "7", length: int = 16, seed: int = 0):
+        assert task in self.TASKS, task
+        self._cells = int(task)
+        self._length = length
+        self._rng = np.random.default_rng(seed)
+        self._agent = self._target = self._count = 0
+        self._done = True
+
+    @property
+    def obs_space(self) -> base.Spaces:
+        return {
+            "agent": elements.Space(np.float32, (self._cells,), 0, 1),
+            "target": elements.Space(np.float32, (self._cells,), 0, 1),
+            "reward": elements.Space(np.float32),
+            "is_first": elements.Space(bool),
+            "is_last": elements.Space(bool),
+            "is_terminal": elements.Space(bool),
+        }
+
+    @property
+    def act_space(self) -> base.Spaces:
+        return {
+            "action": elements.Space(np.int32, (), 0, len(self.MOVES)),
+            "reset": elements.Space(bool),
+        }
+
+    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        if action["reset"] or self._done:
+            self._agent, self._target = self._rng.integers(0, self._cells, 2)
+            self._count, self._done = 0, False
+            return self._obs(reward=0.0, is_first=True)
+        moved = self._agent + self.MOVES[int(action["action"])]
+        self._agent = min(max(moved, 0), self._cells - 1)
+        self._count += 1
+        self._done = self._count >= self._length
+        return self._obs(reward=float(self._agent == self._target))
+
+    def _obs(self, reward: float, is_first: bool = False) -> dict[str, Any]:
+        line = np.eye(self._cells, dtype=np.float32)
+        return {
+            "agent": line[self._agent],
+            "target": line[self._target],
+            "reward": np.float32(reward),
+            "is_first": np.bool_(is_first),
+            "is_last": np.bool_(self._done),
+            "is_terminal": np.bool_(False),
+        }

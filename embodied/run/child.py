@@ -1,0 +1,88 @@
+"""The life of a role's process: told to stop by a signal, ended with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import FrameType
+from typing import Any
+
+import cloudpickle
+
+from embodied.run import role
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# How a role is told to stop. Not by SIGTERM: schedulers send that to all processes of a
+# job at once, and it is for the supervisor to end them in order.
+STOP = signal.SIGUSR1
+PR_SET_PDEATHSIG = 1
+LAST_WORDS = 1 << 15  # Characters of a traceback, so that a pipe can hold it.
+
+
+def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
+    """The life of a role's process."""
+    _die_with(parent)
+    role.attach(beat)
+    _listen()
+    try:
+        target, args = cloudpickle.loads(payload)
+        target(*args)
+    except role.StoppedError:
+        _exit(0)  # It was asked to end while it waited for another role.
+    except BaseException:
+        text = traceback.format_exc()
+        if role.stopping():
+            print(text, file=sys.stderr, flush=True)
+        pipe.send(text[-LAST_WORDS:])
+        pipe.close()
+        _exit(1)
+    _exit(0)
+
+
+def _exit(code: int) -> None:
+    """End now: threads of a role that returned or failed must not keep it alive."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _listen() -> None:
+    """Let a thread wait for the request to stop.
+
+    A signal handler runs in the main thread, perhaps while that holds the lock that
+    telling the others needs; so it only writes to a pipe.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(STOP, _on_signal)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor decides.
+    # A handler, since processes that the role starts would inherit to ignore it.
+    signal.signal(signal.SIGTERM, _on_signal)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    args = (read,)
+    threading.Thread(target=_await_request, args=args, name="stop", daemon=True).start()
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    """Nothing: that there is a handler makes Python write the number to the pipe."""
+
+
+def _await_request(pipe: int) -> None:
+    while STOP not in os.read(pipe, 64):
+        pass
+    role.request_stop()
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel kill this process when the supervisor dies."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:
+        os._exit(1)  # It died before we could ask.

@@ -1,0 +1,90 @@
+"""The end of a run with roles placed by hand: somebody has to tell them."""
+
+from __future__ import annotations
+
+import threading
+
+import elements
+
+from embodied import rpc
+from embodied.core import base
+from embodied.run import role
+from embodied.run.parallel import wire
+
+PATIENCE = 5.0  # Seconds in which roles elsewhere may hear that the run is over.
+
+
+def parallel_farewell(args: elements.Config) -> None:
+    """Wait for the end of the run, then tell the roles that were placed by hand.
+
+    The launcher stops this role after the agent, whose address it takes over to
+    answer the environments, and before what is left of the run on this machine.
+    """
+    while not role.wait_stop(1.0):
+        role.beat()
+    if args.remote_envs and not dismiss_envs(args):
+        _print(f"not all environments asked at {args.actor_addr} within")
+    if args.remote_replay:
+        end_role("replay", args.replay_addr, args)
+    if args.remote_logger:
+        end_role("logger", args.logger_addr, args)
+
+
+def dismiss_envs(args: elements.Config, patience: float = PATIENCE) -> bool:
+    """Answer whoever asks for an action that the run is over; whether all did."""
+    doorman = Doorman(args.envs + args.eval_envs)
+    server = rpc.Server(args.actor_addr, "actor", keys=wire.server_keys(args))
+    server.bind("act", doorman.act)
+    server.bind("enroll", doorman.enroll)
+    server.start(block=False)
+    try:
+        return doorman.wait(patience)
+    finally:
+        server.close()
+
+
+class Doorman:
+    """Sends environments home and knows when all have gone."""
+
+    def __init__(self, amount: int):
+        self._amount = amount
+        self._gone: set[int] = set()
+        self._all = threading.Event()
+
+    def act(self, rows: base.Batch) -> None:
+        """The answer to a request for actions."""
+        self._gone.update(rows[wire.ENVID].tolist())
+        if len(self._gone) >= self._amount:
+            self._all.set()
+        raise wire.RunOverError("the run is over")
+
+    def enroll(self) -> None:
+        """The answer to an environment that is about to begin."""
+        raise wire.RunOverError("the run is over")
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all environments have asked."""
+        return self._all.wait(timeout)
+
+
+def end_role(name: str, address: str, args: elements.Config) -> None:
+    """Tell a role that the run is over, and wait until it has saved everything."""
+    keys = wire.client_keys(args)
+    try:
+        client = rpc.Client(address, "farewell", keys=keys, connect_timeout=PATIENCE)
+    except (TimeoutError, rpc.HandshakeError):
+        _print(f"the {name} at {address} did not answer within")
+        return
+    try:
+        # It may be gone before its answer has arrived, and that is fine.
+        client.call("end", timeout=wire.END_TIMEOUT).exception()
+    finally:
+        client.close()
+
+
+def _print(text: str) -> None:
+    elements.print(
+        f"Placed by hand: {text} {PATIENCE:g} s, so end what is left of it by Ctrl-C.",
+        color="yellow",
+        flush=True,
+    )

@@ -1,0 +1,39 @@
+"""Roles that a user starts by hand, elsewhere than the rest of their run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import elements
+
+from embodied.run.supervisor import Role, Supervisor
+
+
+def place(
+    name: str,
+    target: Callable[..., None],
+    target_args: tuple,
+    args: elements.Config,
+    hang: float = 60.0,
+    essential: bool = True,
+) -> None:
+    """Run one role until the run is over or a signal comes; restart it if it dies."""
+    role = Role(
+        name,
+        target,
+        target_args,
+        budget=args.budget,
+        hang=hang,
+        grace=args.stop_timeout,
+        essential=essential,
+    )
+    supervise([role])
+
+
+def supervise(roles: Sequence[Role]) -> None:
+    """Run roles until one returns, which was told that the run is over."""
+    supervisor = Supervisor(roles)
+    reason = supervisor.run()
+    names = roles[0].name if len(roles) == 1 else f"{len(roles)} processes"
+    text = reason if reason == "asked to stop" else "the run is over"
+    elements.print(f"Ended {names}: {text}.", flush=True)

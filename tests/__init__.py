@@ -1,0 +1,1 @@
+"""Tests, as a package so that no other one called tests takes its place."""

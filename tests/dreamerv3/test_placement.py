@@ -1,0 +1,121 @@
+"""Addresses and keys of roles placed by hand, checked before anything starts."""
+
+import elements
+import pytest
+
+from dreamerv3 import config, placement
+from dreamerv3.main import SCRIPTS, place
+from embodied import rpc
+
+DEFAULTS = config.read_blocks().defaults
+ADDRESSES = {
+    "run.actor_addr": "tcp://10.0.0.5:7001",
+    "run.replay_addr": "tcp://10.0.0.6:7002",
+    "run.logger_addr": "tcp://10.0.0.5:7003",
+}
+
+
+def check(**changes):
+    return placement.check({**DEFAULTS, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({"script": "parallel_env"}, ["actor"]),
+        ({"script": "parallel_envs"}, ["actor"]),
+        ({"script": "parallel_replay"}, ["replay", "logger"]),
+        ({"script": "parallel_logger"}, ["logger"]),
+        ({"run.remote_envs": True}, ["actor"]),
+        ({"run.remote_replay": True}, ["logger", "replay"]),
+        ({"run.remote_logger": True}, ["logger"]),
+    ],
+    ids=str,
+)
+def test_open_addresses_are_refused(changes, keys):
+    problems = check(**changes)
+    assert [problem.key for problem in problems] == [f"run.{k}_addr" for k in keys]
+    for problem in problems:
+        assert problem.remedy.startswith("give the address that the other machine can")
+
+
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:7001", "tcp://*:7001", "*:7001"])
+def test_what_nobody_can_connect_to_is_refused(address):
+    (problem,) = check(script="parallel_envs", **{"run.actor_addr": address})
+    assert "cannot be connected to" in problem.rule
+    assert check(**{"run.remote_envs": True, "run.actor_addr": address}) == []
+
+
+@pytest.mark.parametrize("address", ["tcp://x", "udp://a:1", "tcp://a:99999", ""])
+def test_what_is_no_address_is_refused(address):
+    (problem,) = check(**{"run.actor_addr": address})
+    assert problem.key == "run.actor_addr"
+
+
+def test_the_run_and_its_roles_on_one_machine_need_no_keys():
+    local = {
+        key: value.replace("10.0.0.", "127.0.0.") for key, value in ADDRESSES.items()
+    }
+    assert check() == []
+    for script in placement.SCRIPTS:
+        assert check(script=script, **local) == []
+    remote = {f"run.remote_{name}": True for name in ("envs", "replay", "logger")}
+    assert check(**remote, **local) == []
+
+
+@pytest.mark.parametrize("script", placement.SCRIPTS)
+def test_keys_must_be_there(script, tmp_path):
+    keys = {"run.key_dir": str(tmp_path / "keys")}
+    (problem,) = check(script=script, **ADDRESSES, **keys)
+    assert (problem.key, problem.value) == ("run.key_dir", str(tmp_path / "keys"))
+    assert "dreamerv3 keys" in problem.remedy
+    rpc.make_keys(tmp_path / "keys")
+    assert check(script=script, **ADDRESSES, **keys) == []
+    (tmp_path / "keys" / "server.json").unlink()  # As where only clients run.
+    serves = bool(placement.SCRIPTS[script].serves)
+    assert bool(check(script=script, **ADDRESSES, **keys)) == serves
+
+
+def test_keys_that_were_named_must_be_there_on_one_machine_too(tmp_path):
+    flags = {"run.actor_addr": "localhost:7001", "run.key_dir": str(tmp_path / "x")}
+    assert check(script="parallel_envs", **flags)
+
+
+def test_only_environments_of_the_run(tmp_path):
+    flags = {"script": "parallel_env", "run.actor_addr": "localhost:7001"}
+    flags |= {"run.envs": 2, "run.eval_envs": 1}
+    assert check(**flags, replica=2) == []
+    (problem,) = check(**flags, replica=3)
+    assert "environments 0 to 2" in problem.rule
+
+
+def test_only_scripts_with_environments_need_their_packages():
+    needs = {script for script in SCRIPTS if placement.needs_env(script)}
+    assert set(SCRIPTS) - needs == {"parallel_replay", "parallel_logger"}
+
+
+@pytest.mark.parametrize("script", placement.SCRIPTS)
+def test_each_script_is_placed_and_says_what_it_does(script, monkeypatch):
+    values = {**DEFAULTS, **ADDRESSES, "script": script, "replica": 17}
+    made = config.to_config(values)
+    text = placement.describe(made)
+    used = (*placement.SCRIPTS[script].serves, *placement.SCRIPTS[script].calls)
+    for key, address in ADDRESSES.items():
+        assert (address in text) == (key in used)
+    roles = []
+
+    def supervise(self, duration=0):
+        roles.extend(worker.role for worker in self._workers)
+        return "asked to stop"
+
+    monkeypatch.setattr("embodied.run.supervisor.Supervisor.run", supervise)
+    place(made)
+    names = {role.name for role in roles}
+    if script == "parallel_envs":
+        assert len(names) == values["run.envs"] + values["run.eval_envs"]
+    else:
+        assert names == {{"parallel_env": "env17"}.get(script, script[9:])}
+    if script == "parallel_env":
+        *_, args, is_eval = roles[0].args
+        assert is_eval  # Numbers from run.envs on are those of evaluation.
+        assert isinstance(args, elements.Config)
