@@ -1,4 +1,4 @@
-"""The factories that take the config."""
+"""The factories that take the config: environments, their seeds and options."""
 
 import elements
 import numpy as np
@@ -11,6 +11,26 @@ from embodied.run import restore
 
 BLOCKS = config.read_blocks()
 DEFAULTS = BLOCKS.defaults
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "ahead"),
+    [("parallel", -1, 2), ("train", -1, 0), ("parallel", 0, 0), ("train", 3, 3)],
+)
+def test_batches_are_ahead_in_parallel_runs(script, given, ahead):
+    values = {**DEFAULTS, "script": script, "jax.prefetch": given}
+    made = main.make_agent_config(config.to_config(values))
+    assert made.jax.prefetch == ahead
+    assert made.jax.platform == "auto"
+
+
+def test_checkpoints_carry_all_settings():
+    args = main.make_args(config.to_config(DEFAULTS))
+    assert args.usage.psutil
+    found = config.flatten(restore.meta(args)["config"])
+    assert set(found) == set(DEFAULTS)
+    assert found["agent.opt.lr"] == DEFAULTS["agent.opt.lr"]
+    assert found["replay.priority.initial"] == "inf"
 
 
 def settings(*argv) -> elements.Config:
@@ -44,8 +64,8 @@ def test_seed_and_index_decide_what_an_environment_shows():
 
 
 def test_options_of_the_suite_reach_its_environment():
-    made = settings("--task", "dummy_disc", "--env.dummy.size", "8", "8")
-    assert main.make_env(made).obs_space["image"].shape == (8, 8, 3)
+    config = settings("--task", "dummy_disc", "--env.dummy.size", "8", "8")
+    assert main.make_env(config).obs_space["image"].shape == (8, 8, 3)
 
 
 def test_a_held_factory_gets_the_options_of_custom_tasks():
@@ -54,29 +74,9 @@ def test_a_held_factory_gets_the_options_of_custom_tasks():
         return Dummy("cont", size=(96, 96))
 
     seen: list = []
-    made = settings("--task", "python:make", "--env.custom.gray", "True")
-    env = main.make_env(made, 2, factory=make)
+    config = settings("--task", "python:make", "--env.custom.gray", "True")
+    env = main.make_env(config, 2, factory=make)
     assert env.obs_space["image"].shape == (64, 64, 1)
     assert seen == [(main.env_seed(0, 2, "train"), 2)]
     assert "96x96" in env.notes[0]
     assert base.RESET in env.act_space
-
-
-@pytest.mark.parametrize(
-    ("script", "given", "ahead"),
-    [("parallel", -1, 2), ("train", -1, 0), ("parallel", 0, 0), ("train", 3, 3)],
-)
-def test_batches_are_ahead_in_parallel_runs(script, given, ahead):
-    values = {**DEFAULTS, "script": script, "jax.prefetch": given}
-    made = main.make_agent_config(config.to_config(values))
-    assert made.jax.prefetch == ahead
-    assert made.jax.platform == "auto"
-
-
-def test_checkpoints_carry_all_settings():
-    args = main.make_args(config.to_config(DEFAULTS))
-    assert args.usage.psutil
-    found = config.flatten(restore.meta(args)["config"])
-    assert set(found) == set(DEFAULTS)
-    assert found["agent.opt.lr"] == DEFAULTS["agent.opt.lr"]
-    assert found["replay.priority.initial"] == "inf"
