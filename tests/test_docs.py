@@ -26,16 +26,7 @@ def train_and_export() -> None:
     export.main(["logdir/demo", "-o", "policy.zip"])
 
 
-def save_corridor() -> None:
-    """What a reader of docs/custom-environment.md saved: the first example."""
-    page = (ROOT / "docs" / "custom-environment.md").read_text()
-    pathlib.Path("corridor.py").write_text(EXAMPLE.findall(page)[0])
-
-
-PREPARE = {
-    "custom-environment.md": save_corridor,
-    "deployment.md": train_and_export,
-}
+PREPARE = {"deployment.md": train_and_export}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +37,6 @@ def test_examples_run(path, tmp_path, monkeypatch):
     if not examples:
         pytest.skip("no Python examples")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     PREPARE.get(path.name, nothing)()
     namespace = {"__name__": "__example__"}
     for example in examples:  # Later examples of a document build on earlier ones.
