@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import multiprocessing
 import pathlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial as bind
 from typing import Any
 
 import elements
+import psutil
 
 from dreamerv3.config import Flat, Problem
 from embodied import metrics
@@ -84,6 +87,7 @@ def _terminal(config: elements.Config, step: elements.Counter | None = None) -> 
         config.run.steps,
         config.run.duration,
         None if step is None else bind(int, step),
+        passed=_passed(),
     )
     waiting = bind(_waiting, config)
     if not live(config):
@@ -91,6 +95,14 @@ def _terminal(config: elements.Config, step: elements.Counter | None = None) -> 
         return metrics.TerminalOutput(status=status, waiting=line)
     supervised = config.script == "parallel"
     return metrics.LiveOutput(status, config.logdir, waiting, supervised)
+
+
+def _passed() -> float:
+    """Seconds that a launcher goes on whose logger this is, since loggers restart."""
+    parent = multiprocessing.parent_process()
+    if parent is None or parent.pid is None:
+        return 0.0
+    return time.time() - psutil.Process(parent.pid).create_time()
 
 
 def _waiting(config: elements.Config, status: metrics.Status) -> str:
@@ -101,9 +113,11 @@ def _waiting(config: elements.Config, status: metrics.Status) -> str:
         return f"for {config.run.eval_episodes} episodes{compiles}"
     if not status.progress.step:
         return f"for the first steps{compiles}"
+    if not status.written:
+        return f"for metrics, which come every {config.run.log_every:g} s{compiles}"
     if trains and not status.trained:
         return f"for the first updates{compiles}"
-    return "" if status.written else f"for metrics, every {config.run.log_every:g} s"
+    return ""
 
 
 def _jsonl(config: elements.Config) -> Output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console, RenderableType
@@ -73,11 +74,13 @@ def _rows(
     if status.recent or status.odd:
         yield "score", _score(status, room)
     if any(name in status.metrics for name in SPEEDS):
-        yield "speed", _speeds(status.metrics)
+        parts = [_named(status, n) for n in SPEEDS if n in status.metrics]
+        yield from _labelled("speed", _fill(parts, room))
     if status.texts.get(BOTTLENECK):
-        yield "limit", Text(status.texts[BOTTLENECK])
+        lines = textwrap.wrap(status.texts[BOTTLENECK], room)
+        yield from _labelled("limit", lines)
     if groups:
-        yield "roles", _roles(groups)
+        yield "roles", _roles(groups, ended)
     yield from _others(status, room)
     if logdir:
         yield "logs", Text(logdir)
@@ -87,7 +90,7 @@ def _progress(status: Status, room: int, ended: bool) -> RenderableType:
     """Count, share, bar, and the times passed and left."""
     progress, elapsed = status.progress, status.elapsed
     count = f"{progress.step:,} of {progress.steps:,}  {progress.fraction:.0%}"
-    times = words.duration(elapsed)
+    times = f"{words.duration(elapsed)} elapsed"
     left = progress.left(elapsed)
     if not ended and left < float("inf"):
         times += f", {words.duration(left)} left"
@@ -114,19 +117,15 @@ def _score(status: Status, room: int) -> Text:
     return text
 
 
-def _speeds(metrics: Mapping[str, float]) -> Text:
-    return Text(" · ".join(words.named(n, metrics[n]) for n in SPEEDS if n in metrics))
-
-
-def _roles(groups: Sequence[Group]) -> Text:
+def _roles(groups: Sequence[Group], ended: bool) -> Text:
     """A dot per kind: green lives, red does not; restarts are counted."""
     text = Text()
     for group in groups:
-        dead = group.total - group.alive
+        dead = 0 if ended else group.total - group.alive  # They end one by one.
         text.append("● ", style="red" if dead else "green")
         text.append(group.name + (f" x{group.total}" if group.total > 1 else ""))
         if dead:
-            text.append(f" {dead} down", style="red")
+            text.append(f" {dead} not running", style="red")
         if group.restarts:
             plural = "s" if group.restarts > 1 else ""
             text.append(f" {group.restarts} restart{plural}", style="yellow")
@@ -137,17 +136,30 @@ def _roles(groups: Sequence[Group]) -> Text:
 def _others(status: Status, room: int) -> Iterable[tuple[str, Text]]:
     """The newest of all other metrics, as many as fit in a few lines, and texts."""
     names = words.in_order(set(status.metrics) - OWN)
-    parts = [words.named(name, status.metrics[name]) for name in names[:LIMIT]]
+    parts = [_named(status, name) for name in names[:LIMIT]]
     if len(names) > LIMIT:
         parts.append(f"+{len(names) - LIMIT} in metrics.jsonl")
+    yield from _labelled("metrics", _fill(parts, room))
+    for name, value in status.texts.items():
+        if name != BOTTLENECK:
+            yield "", Text(f"{name}: {value.splitlines()[0] if value else ''}")
+
+
+def _named(status: Status, name: str) -> str:
+    return words.named(name, status.metrics[name])
+
+
+def _fill(parts: Sequence[str], room: int) -> list[str]:
+    """As many parts on a line as fit whole, since half a number misleads."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + len(part) + 3 <= room:
             lines[-1] += f" · {part}"
         else:
             lines.append(part)
+    return lines
+
+
+def _labelled(label: str, lines: Sequence[str]) -> Iterable[tuple[str, Text]]:
     for index, line in enumerate(lines):
-        yield ("" if index else "metrics"), Text(line)
-    for name, value in status.texts.items():
-        if name != BOTTLENECK:
-            yield "", Text(f"{name}: {value.splitlines()[0] if value else ''}")
+        yield ("" if index else label), Text(line)

@@ -100,6 +100,7 @@ class Status:
         duration: float = 0.0,
         step: Callable[[], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        passed: float = 0.0,  # Seconds that the run already goes on.
     ):
         self.progress = Progress(steps, duration)
         self.curve = Curve()
@@ -112,7 +113,7 @@ class Status:
         self._pattern = re.compile(pattern)
         self._step = step
         self._clock = clock
-        self._start = clock()
+        self._start = clock() - passed
 
     @property
     def elapsed(self) -> float:

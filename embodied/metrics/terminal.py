@@ -108,7 +108,7 @@ class LiveOutput:
 
     def _render(self, ended: bool = False) -> list[str]:
         self._status.tick()
-        if self._roles and not ended:  # In the end they are stopped one by one.
+        if self._roles:
             self._groups = self._roles.groups()
         waiting = self._waiting(self._status) if self._waiting else ""
         console = panel.make_console(self._screen.width)
@@ -121,10 +121,10 @@ def _read_scores(path: pathlib.Path, status: Status) -> None:
     """Begin the curve with the episodes of a run that goes on."""
     if not path.exists():
         return
+    begin = max(0, path.stat().st_size - HISTORY)
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - HISTORY))
+        file.seek(begin)
         lines = file.read().split(b"\n")
-    for line in lines[1 if len(lines) > 2 else 0 : -1]:
-        score = json.loads(line).get(SCORE) if line.endswith(b"}") else None
-        if score is not None:
+    for line in lines[1 if begin else 0 : -1]:  # Whole ones.
+        if (score := json.loads(line).get(SCORE)) is not None:
             status.add_score(score)
