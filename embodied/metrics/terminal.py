@@ -85,6 +85,7 @@ class LiveOutput:
         self._changed = threading.Event()
         self._closed = False
         _read_scores(path / "scores.jsonl", status)
+        self._screen.draw(self._render())
         self._thread = threading.Thread(target=self._loop, name="view", daemon=True)
         self._thread.start()
 
@@ -102,9 +103,10 @@ class LiveOutput:
 
     def _loop(self) -> None:
         while not self._closed:
-            self._screen.draw(self._render())
             self._changed.wait(REFRESH)
             self._changed.clear()
+            if not self._closed:
+                self._screen.draw(self._render())
 
     def _render(self, ended: bool = False) -> list[str]:
         self._status.tick()
