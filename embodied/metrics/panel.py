@@ -68,7 +68,7 @@ def _rows(
     waiting: str,
     ended: bool,
 ) -> Iterable[tuple[str, RenderableType]]:
-    yield "step", _progress(status, room, ended)
+    yield "step", _progress(status, room, promise=not (ended or waiting))
     if waiting and not ended:
         yield "waits", Text(waiting, style="yellow")
     if status.recent or status.odd:
@@ -86,13 +86,13 @@ def _rows(
         yield "logs", Text(logdir)
 
 
-def _progress(status: Status, room: int, ended: bool) -> RenderableType:
+def _progress(status: Status, room: int, promise: bool) -> RenderableType:
     """Count, share, bar, and the times passed and left."""
     progress, elapsed = status.progress, status.elapsed
     count = f"{progress.step:,} of {progress.steps:,}  {progress.fraction:.0%}"
     times = f"{words.duration(elapsed)} elapsed"
     left = progress.left(elapsed)
-    if not ended and left < float("inf"):
+    if promise and left < float("inf"):
         times += f", {words.duration(left)} left"
     grid = Table.grid(padding=(0, 2, 0, 0))
     width = max(4, min(60, room - len(count) - len(times) - 4))

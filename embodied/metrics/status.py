@@ -46,6 +46,10 @@ class Progress:
         while len(seen) > 2 and elapsed - seen[0][0] > WINDOW:
             seen.popleft()
 
+    def forget(self) -> None:
+        """Measure the speed anew, as it begins to train."""
+        self._seen.clear()
+
     def rate(self) -> float:
         """Steps per second lately; 0 as long as that is not known."""
         if len(self._seen) < 2:
@@ -132,8 +136,9 @@ class Status:
         with self.lock:
             self.written = True
             for _, name, value in summaries:
-                if name == TRAINED and value:
+                if name == TRAINED and value and not self.trained:
                     self.trained = True
+                    self.progress.forget()
                 if not self._pattern.search(name):
                     continue
                 if isinstance(value, str):

@@ -31,7 +31,7 @@ SHOWN = r"episode/|fps/|loss/total|bottleneck"
 def make_status(pattern=SHOWN):
     now = [0.0]
     status = Status(pattern, steps=4000, clock=lambda: now[0])
-    status.add([(400, "x", 1)])
+    status.add([(400, "fps/train", 1)])
     now[0] = 10.0
     status.add(RECORDED)
     return status

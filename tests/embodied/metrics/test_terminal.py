@@ -91,6 +91,15 @@ def test_a_run_that_goes_on_is_not_infinitely_fast():
     assert progress.rate() == 1
 
 
+def test_the_time_to_compile_does_not_count():
+    now = [0.0]
+    status = Status(steps=1000, clock=lambda: now[0])
+    recorded = [(1, 20, 0), (100, 21, 0), (101, 22, 9.0), (111, 32, 9.0)]
+    for now[0], step, trained in recorded:
+        status.add([(step, "fps/train", trained)])
+    assert status.progress.rate() == 1
+
+
 def test_old_speed_is_forgotten():
     progress = Progress(10**6)
     for second in range(0, 1000, 5):
