@@ -65,6 +65,7 @@ class LiveOutput:
     """A view at the bottom of the terminal, drawn anew when metrics or time pass.
 
     `waiting` says what a run waits for, before its first steps and before it trains.
+    A terminal that is gone is an error of the next write.
     """
 
     def __init__(
@@ -84,12 +85,15 @@ class LiveOutput:
         self._groups: list[Group] = []
         self._changed = threading.Event()
         self._closed = False
+        self._error: OSError | None = None
         _read_scores(path / "scores.jsonl", status)
         self._screen.draw(self._render())
         self._thread = threading.Thread(target=self._loop, name="view", daemon=True)
         self._thread.start()
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
+        if self._error:
+            raise self._error
         if self._status.add(summaries):
             self._changed.set()
 
@@ -102,11 +106,14 @@ class LiveOutput:
             self._screen.close(self._render(ended=True))
 
     def _loop(self) -> None:
-        while not self._closed:
-            self._changed.wait(REFRESH)
-            self._changed.clear()
-            if not self._closed:
-                self._screen.draw(self._render())
+        try:
+            while not self._closed:
+                self._changed.wait(REFRESH)
+                self._changed.clear()
+                if not self._closed:
+                    self._screen.draw(self._render())
+        except OSError as error:
+            self._error = error
 
     def _render(self, ended: bool = False) -> list[str]:
         self._status.tick()

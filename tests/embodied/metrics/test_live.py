@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from embodied.metrics import LiveOutput, Status, panel, screen
+from embodied.metrics import terminal as terminal_module
 from embodied.metrics.health import Group, Roles
 from embodied.testing.terminal import Terminal
 
@@ -214,3 +215,17 @@ def test_a_run_that_goes_on_shows_its_earlier_scores(tmp_path, terminal, tty):
     lines = terminal.finish()
     assert any("mean of 6 episodes" in line for line in lines)
     assert any("8 of 10" in line for line in lines)
+
+
+def test_a_terminal_that_is_gone_is_an_error(tty, monkeypatch):
+    monkeypatch.setattr(terminal_module, "REFRESH", 0.01)
+    output = LiveOutput(Status(steps=10), file=tty)
+    monkeypatch.setattr(output._screen, "draw", hang_up)
+    output._thread.join(10)
+    with pytest.raises(OSError, match="gone"):
+        output([(8, "episode/score", 10.0)])
+    screen.release()
+
+
+def hang_up(lines):
+    raise OSError("the terminal is gone")
