@@ -68,18 +68,22 @@ def start(
     config = settings.to_config(values)
     if config.script in placement.SCRIPTS:
         elements.print(placement.describe(config), flush=True)
-        place(config)
+        with outputs.terminal(config):
+            place(config)
         return pathlib.Path(config.logdir)
     env = make_env(config, 0, factory=factory)  # Raises before anything is written.
     env.close()
     spaces = env.obs_space, env.act_space
     for key, (old, new) in logdir.differences(saved, values).items():
+        if key == "script":
+            continue  # Another look at the same run, no change of it.
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
     elements.print(plan.describe(config, *spaces, env.notes), flush=True)
-    dispatch(config, *spaces, factory)
+    with outputs.terminal(config):
+        dispatch(config, *spaces, factory)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
         write_report(config)
@@ -327,4 +331,5 @@ def make_stream(
 
 def make_logger(config: elements.Config) -> elements.Logger:
     """A logger with the outputs that `logger.outputs` names."""
-    return embodied.metrics.Logger(elements.Counter(), outputs.make(config))
+    step = elements.Counter()
+    return embodied.metrics.Logger(step, outputs.make(config, step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import pathlib
 from collections.abc import Sequence
@@ -13,6 +14,15 @@ import numpy as np
 from embodied.core import base
 
 RECENT = 20  # Episodes whose mean score is told at the end.
+LARGE = 8192  # Recurrent units of size200m, the size of who chooses none.
+# Devices of GPUs (NVIDIA, AMD, Windows) and TPUs.
+ACCELERATORS = (
+    "/dev/nvidia[0-9]*",
+    "/dev/kfd",
+    "/dev/dxg",
+    "/dev/accel*",
+    "/dev/vfio/[0-9]*",
+)
 
 
 def describe(
@@ -32,6 +42,7 @@ def describe(
         "Logs": str(config.logdir),
     }
     lines = [f"{name + ':':<10}{text}" for name, text in rows.items()]
+    notes = [*notes, *_size_hint(config)]
     return "\n".join([*lines, *(f"{'Note:':<10}{note}" for note in notes)])
 
 
@@ -109,6 +120,25 @@ def _model(config: elements.Config) -> str:
         f"{config.method} with {rssm.deter:,} recurrent units and {rssm.stoch} x "
         f"{rssm.classes} latents; its parameters are listed once it is made"
     )
+
+
+def _size_hint(config: elements.Config) -> list[str]:
+    """A word to whoever starts the default size, the largest but one, on a CPU."""
+    if config.random_agent or config.script == "eval_only":
+        return []
+    if config.agent.dyn.rssm.deter < LARGE or not _on_cpu(config.jax.platform):
+        return []
+    return [
+        "the model has size200m, which is very slow on a CPU; --configs size1m or "
+        "size12m is quicker"
+    ]
+
+
+def _on_cpu(platform: str) -> bool:
+    """Whether JAX will run on the CPU, without the seconds that asking it takes."""
+    if platform == "auto":
+        return not any(glob.glob(pattern) for pattern in ACCELERATORS)
+    return platform == "cpu"
 
 
 def _replay(config: elements.Config, spaces: base.Spaces) -> str:

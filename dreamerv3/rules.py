@@ -144,6 +144,7 @@ RULES = [
     Rule(r"replay\..*exponent", *_at_least(0), "0 is uniform"),
     Rule(r"replay\.fracs\..*", *_within(0, 1), "fractions add up to 1"),
     Rule(r"logger\.fps", *_at_least(1), "15 is usual"),
+    Rule(r"logger\.live", *_one_of("auto", "on", "off"), "auto is usual"),
     Rule(
         r"logger\.wandb\.mode",
         *_one_of("online", "offline", ""),

@@ -59,7 +59,7 @@ def test_make_logger(tmp_path, capsys):
     logger.add({"image": np.zeros((3, 8, 8, 3), np.uint8)}, prefix="report/openloop")
     logger.write()
     logger.close()
-    assert "step 7  episode/score 42" in capsys.readouterr().out
+    assert "step 7  0:00  score 42  length 1,000 steps" in capsys.readouterr().out
     row = json.loads((tmp_path / "scores.jsonl").read_text())
     assert (row["step"], row["episode/score"]) == (7, 42.0)
     assert (tmp_path / "media/report/openloop/image/000000000007.mp4").exists()
