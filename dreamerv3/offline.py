@@ -13,7 +13,7 @@ from dreamerv3.logdir import NO_TASK
 from embodied.core import base, spacefile
 from embodied.replay.layout import describe
 from embodied.replay.recording import Recording, holds_steps
-from embodied.run.train_offline import imported, is_stored
+from embodied.run.importer import imported, is_stored
 
 SCRIPT = "train_offline"
 KEY = "replay.source"
@@ -40,13 +40,17 @@ def check(values: Flat) -> list[Problem]:
         unread = source and script != "eval_only"
         rule, remedy = f"script {script} reads no recording", f"give --script {SCRIPT}"
         return [Problem(KEY, source, rule, remedy)] if unread else []
-    if not values["run.train_ratio"] > 0:
+    problems = []
+    if not values["run.train_ratio"]:
         rule = f"script {SCRIPT} counts steps by it, so it must be more than 0"
-        return [Problem("run.train_ratio", values["run.train_ratio"], rule, "give 32")]
+        problems.append(Problem("run.train_ratio", 0, rule, "32 is usual"))
     if not source:
         remedy = "give --replay DIR: what dreamerv3.Recorder wrote, or a log directory"
-        return [Problem(KEY, "", f"script {SCRIPT} needs recorded steps", remedy)]
-    return [] if imported(values["logdir"]) else _check_source(source, values)
+        rule = f"script {SCRIPT} needs recorded steps"
+        problems.append(Problem(KEY, "", rule, remedy))
+    elif not imported(values["logdir"]):
+        problems += _check_source(source, values)
+    return problems
 
 
 def find(source: str) -> pathlib.Path:

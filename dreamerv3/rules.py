@@ -191,7 +191,8 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
     problems += _check_parallel(values)
     problems += placement.check(values)
     problems += outputs.check(values)
-    return problems or offline.check(values)
+    problems += offline.check(values)
+    return problems
 
 
 def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
