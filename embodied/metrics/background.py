@@ -89,6 +89,7 @@ class Background:
         self.start_close()
         self._thread.join(deadline)
         if self._thread.is_alive():
+            self._told = True  # What happens later is of no interest.
             text = (
                 f"did not close in {deadline:.3g} seconds; "
                 f"{self._count} metrics are lost"

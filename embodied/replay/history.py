@@ -60,7 +60,7 @@ def _same_schema(
 
 
 def _segments(store: ChunkStore, stream: list[Chunk]) -> list[list[Chunk]]:
-    """Runs of chunks without a gap in the sequence numbers; links the chunks."""
+    """Runs of chunks without a gap or a long silence between; links the chunks."""
     segments: list[list[Chunk]] = []
     end = None
     for chunk in stream:
@@ -69,7 +69,8 @@ def _segments(store: ChunkStore, stream: list[Chunk]) -> list[list[Chunk]]:
             store.skip(_name(store, chunk), "its steps are in another file already")
             chunk.gone = True
             continue
-        if last is not None and last.full and chunk.header.start == last.end:
+        follows = last is not None and last.full and chunk.header.start == last.end
+        if last is not None and follows and chunk.header.joined:
             last.next, chunk.prev = chunk, last
             segments[-1].append(chunk)
         else:

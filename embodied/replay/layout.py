@@ -140,6 +140,9 @@ class Header:
     schema: Schema
     columns: tuple[Column, ...]
     nbytes: int  # Size of the file.
+    joined: bool = (
+        True  # Whether windows may come from the chunk before, if it is full.
+    )
 
     @functools.cached_property
     def packable(self) -> Schema:
@@ -153,7 +156,7 @@ class Header:
     def encode(self) -> bytes:
         """The first bytes of the file."""
         data: dict[str, Any] = {"version": VERSION}
-        data |= {key: getattr(self, key) for key in _PLAIN}
+        data |= {key: getattr(self, key) for key in (*_PLAIN, "joined")}
         data["schema"] = [_describe(x) for x in self.schema]
         data["columns"] = [
             [*_describe(x.field), x.offset, x.nbytes, x.codec] for x in self.columns
@@ -163,7 +166,13 @@ class Header:
 
 
 def plan(
-    number: int, nonce: int, worker: int, start: int, size: int, schema: Schema
+    number: int,
+    nonce: int,
+    worker: int,
+    start: int,
+    size: int,
+    schema: Schema,
+    joined: bool,
 ) -> Header:
     """The header of a chunk file that steps are written into."""
     records = Records(schema)
@@ -174,7 +183,7 @@ def plan(
         *records.large,
     )
     columns = [Column(field, 0, field.nbytes * size) for field in fields]
-    header = Header(number, nonce, worker, start, size, schema, (), 0)
+    header = Header(number, nonce, worker, start, size, schema, (), 0, joined)
     return arrange(header, columns)
 
 
@@ -220,7 +229,8 @@ def _from_json(data: dict[str, Any]) -> Header:
         columns.append(Column(field, offset, nbytes, codec))
     schema = tuple(Field(x, _dtype(y), tuple(z)) for x, y, z in data["schema"])
     plain = {key: int(data[key]) for key in _PLAIN}
-    return Header(**plain, schema=schema, columns=tuple(columns))
+    joined = bool(data.get("joined", True))  # Files of early versions do not say.
+    return Header(**plain, schema=schema, columns=tuple(columns), joined=joined)
 
 
 def _describe(field: Field) -> tuple[str, str, tuple[int, ...]]:

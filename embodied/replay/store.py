@@ -46,11 +46,14 @@ class ChunkStore:
         self._rng = np.random.default_rng()  # Nonces differ between runs of one seed.
         self._lockfile = self._acquire() if self.directory else None
 
-    def create(self, worker: int, start: int, schema: Schema) -> Chunk:
-        """A new chunk whose first step will be `start` of the worker's stream."""
+    def create(self, worker: int, start: int, schema: Schema, joined: bool) -> Chunk:
+        """A new chunk whose first step will be `start` of the worker's stream.
+
+        It is `joined` to the one before if windows may go from there to here.
+        """
         nonce = int(self._rng.integers(1, 1 << 31))
         number, self._next = self._next, self._next + 1
-        header = layout.plan(number, nonce, worker, start, self.size, schema)
+        header = layout.plan(number, nonce, worker, start, self.size, schema, joined)
         path = self.path(number)
         if path is None or self._unmapper is None:
             return chunklib.create(header, self._memory)

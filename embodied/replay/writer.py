@@ -60,7 +60,7 @@ class Writer:
         gap |= self.silent(horizon)
         chunk = previous = self.chunk
         if gap or chunk is None or chunk.full:
-            chunk = store.create(self.worker, seq, schema)
+            chunk = store.create(self.worker, seq, schema, joined=not gap)
         row = chunk.place()
         self.chunk, self.placed = chunk, seq
         return Placement(self, chunk, row, seq, which, gap, previous)

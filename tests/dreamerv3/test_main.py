@@ -1,11 +1,16 @@
-"""The factories that take the config."""
+"""The factories that take the config: environments, their seeds and options."""
 
+import elements
+import numpy as np
 import pytest
 
-from dreamerv3 import config, main
+from dreamerv3 import config, flags, main
+from embodied.core import base
+from embodied.envs.dummy import Dummy
 from embodied.run import restore
 
-DEFAULTS = config.read_blocks().defaults
+BLOCKS = config.read_blocks()
+DEFAULTS = BLOCKS.defaults
 
 
 @pytest.mark.parametrize(
@@ -26,3 +31,52 @@ def test_checkpoints_carry_all_settings():
     assert set(found) == set(DEFAULTS)
     assert found["agent.opt.lr"] == DEFAULTS["agent.opt.lr"]
     assert found["replay.priority.initial"] == "inf"
+
+
+def settings(*argv) -> elements.Config:
+    problems: list = []
+    values = flags.layer(BLOCKS, flags.parse(argv, problems), {}, problems)
+    assert not problems
+    return config.to_config(values)
+
+
+def test_every_environment_of_a_run_has_a_seed_of_its_own():
+    seeds = {
+        main.env_seed(seed, index, mode)
+        for seed in (0, 1)
+        for index in range(100)
+        for mode in ("train", "eval")
+    }
+    assert len(seeds) == 400
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert main.env_seed(3, 5, "train") == main.env_seed(3, 5, "train")
+
+
+def test_seed_and_index_decide_what_an_environment_shows():
+    def first(*argv, **options):
+        env = main.make_env(settings("--task", "dummy_disc", *argv), **options)
+        return env.step({"reset": np.asarray(True), "act_disc": np.int32(0)})["vector"]
+
+    np.testing.assert_array_equal(first(index=1), first(index=1))
+    others = [first(index=2), first(index=1, mode="eval"), first("--seed", "1")]
+    for other in others:
+        assert (other != first(index=1)).any()
+
+
+def test_options_of_the_suite_reach_its_environment():
+    config = settings("--task", "dummy_disc", "--env.dummy.size", "8", "8")
+    assert main.make_env(config).obs_space["image"].shape == (8, 8, 3)
+
+
+def test_a_held_factory_gets_the_options_of_custom_tasks():
+    def make(seed, index):
+        seen.append((seed, index))
+        return Dummy("cont", size=(96, 96))
+
+    seen: list = []
+    config = settings("--task", "python:make", "--env.custom.gray", "True")
+    env = main.make_env(config, 2, factory=make)
+    assert env.obs_space["image"].shape == (64, 64, 1)
+    assert seen == [(main.env_seed(0, 2, "train"), 2)]
+    assert "96x96" in env.notes[0]
+    assert base.RESET in env.act_space

@@ -150,6 +150,8 @@ def test_ctrl_c_saves_and_exits_with_zero(tmp_path, number):
     assert f"Stopped at step {steps:,}" in rest
     assert f"Report:   {tmp_path / 'report.html'}" in rest
     assert "Train this again" in (tmp_path / "report.html").read_text()
+    # Nothing that was added is lost.
+    assert max(row["step"] for row in read(tmp_path / "metrics.jsonl")) == steps
 
 
 def test_a_parallel_run_goes_on_and_can_be_evaluated(tmp_path):

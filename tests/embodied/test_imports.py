@@ -20,6 +20,9 @@ WITHOUT_JAX = [
     "embodied.testing",
     "dreamerv3",
     "dreamerv3.main",
+    "dreamerv3.api",
+    "dreamerv3.commands.check_env",
+    "dreamerv3.commands.envs",
     *sorted(
         module.name
         for module in pkgutil.walk_packages(embodied.__path__, "embodied.")

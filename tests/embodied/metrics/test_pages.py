@@ -70,6 +70,8 @@ def test_tensorboard(tmp_path, curve, browser, serve, port):
     serve("tensorboard.main", *options, ready="Press CTRL+C")
     page = visit(browser, port)
     page.get_by_text("episode/score").first.wait_for(timeout=WAIT)
+    # Only the first groups of cards are open, but all that a filter finds is shown.
+    page.get_by_role("combobox", name="Filter tags").fill("score|openloop")
     video = page.locator("image-card", has_text="report/openloop/image").locator("img")
     video.scroll_into_view_if_needed(timeout=WAIT)
     page.wait_for_function(

@@ -93,6 +93,20 @@ def test_steps_without_numbers_start_a_new_segment_after_a_restart(tmp_path):
     replay.close()
 
 
+def test_no_window_goes_over_a_long_silence_also_after_a_restart(tmp_path):
+    replay = Replay(length=3, capacity=6, directory=tmp_path, chunksize=4)
+    fill(replay, 1, 0, 4)  # A full chunk, whose items are not all evicted below.
+    for index in range(6):
+        replay.add(make_step(2 + index, 0), 2 + index, 0)
+    fill(replay, 1, 4, 8)
+    before = all_items(replay)
+    assert [item[0] for item in before] == [1000, 1001, 1004, 1005]
+    replay.close()
+    replay = Replay(length=3, capacity=6, directory=tmp_path, chunksize=4)
+    assert all_items(replay) == before
+    replay.close()
+
+
 def test_two_replays_in_one_directory_is_an_error(tmp_path):
     replay = Replay(length=3, capacity=10, directory=tmp_path)
     with pytest.raises(RuntimeError, match="in use"):

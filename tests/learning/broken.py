@@ -1,0 +1,92 @@
+"""Agents with one part broken, to see that the learning tests notice.
+
+python -m tests.learning.broken            # All of them; takes a while.
+python -m tests.learning.broken reset shift
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import tempfile
+from collections.abc import Callable
+from functools import partial as bind
+from unittest import mock
+
+import jax.numpy as jnp
+import numpy as np
+
+from dreamerv3 import imagination, learning, losses
+from dreamerv3.rssm import RSSM
+from embodied.jax import inputs
+from tests.learning.harness import learn
+from tests.learning.tasks import Corridor
+from tests.learning.test_learning import LAST, STEPS
+
+
+def no_lambda_return():
+    """The next reward instead of the λ-return."""
+
+    def next_reward(reward, cont, value, lam):
+        del cont, value, lam
+        return reward[:, 1:]
+
+    return mock.patch.object(losses, "lambda_return", next_reward)
+
+
+def no_reset():
+    """Latents and actions run on into the next episode."""
+    original = RSSM.inputs
+
+    def ignoring(self, tokens, action, reset, noise):
+        return original(self, tokens, action, jnp.zeros_like(reset), noise)
+
+    return mock.patch.object(RSSM, "inputs", ignoring)
+
+
+def wrong_shift():
+    """Each step is told its own action instead of the one before."""
+    original = learning.Learner.sequence
+
+    def shifted(self, carry, data):
+        seq = original(self, carry, data)
+        return seq._replace(prevact=inputs.flatten(seq.action, self.actions))
+
+    return mock.patch.object(learning.Learner, "sequence", shifted)
+
+
+def no_continue():
+    """Imagination goes on for ever."""
+    original = imagination.judge
+
+    def endless(*args):
+        imagined = original(*args)
+        return imagined._replace(cont=jnp.full_like(imagined.cont, 1 - 1 / 100))
+
+    return mock.patch.object(imagination, "judge", endless)
+
+
+BROKEN: dict[str, Callable] = {
+    "return": no_lambda_return,
+    "reset": no_reset,
+    "shift": wrong_shift,
+    "continue": no_continue,
+}
+
+
+def main() -> None:
+    """Print the score that each broken agent ends at."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(BROKEN), choices=BROKEN)
+    parser.add_argument("--image", action="store_true", help="see an image, no vector")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    args = parser.parse_args()
+    for name in args.names:
+        with BROKEN[name](), tempfile.TemporaryDirectory() as directory:
+            make_env = bind(Corridor, image=args.image)
+            scores = learn(make_env, pathlib.Path(directory) / "run", args.steps)
+        print(f"{name}: {np.mean(scores[-LAST:]):.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
