@@ -48,14 +48,15 @@ def closing(config: elements.Config) -> str:
     if scores:
         score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
     if config.script == OFFLINE:
-        score = "of evaluation, in the line above and as eval/episode/score"
-        if config.task == NO_TASK:
-            score = "none, there was no environment (add one with --task)"
+        score = "that of the last evaluation is in the line above"
     flag = f"dreamerv3 --logdir {config.logdir}"
+    evaluate = f"dreamerv3 eval {config.logdir}"
+    if config.task == NO_TASK:
+        score, evaluate = "none, there was no environment", f"{flag} --task TASK"
     return (
         f"Score:    {score}\n"
         f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
-        f"Evaluate: dreamerv3 eval {config.logdir}"
+        f"Evaluate: {evaluate}"
     )
 
 
