@@ -23,6 +23,9 @@ Trains a DreamerV3 agent. Run the same command again to go on where it stopped.
 """
 
 
+ALIASES = {"replay": "replay.source"}  # Short names of keys.
+
+
 class Flags(NamedTuple):
     """What was typed."""
 
@@ -41,6 +44,7 @@ def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
             current = values.setdefault("help", [])
         elif word.startswith("--"):
             name, equals, value = word[2:].partition("=")
+            name = ALIASES.get(name, name)
             current = values[name] = [value] if equals else []
         elif current is None:
             remedy = f"write --KEY {word}, or --configs {word} for a block"

@@ -17,7 +17,7 @@ import embodied.replay
 import embodied.run
 import embodied.streams
 from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, outputs, placement, plan, rules
+from dreamerv3 import flags, logdir, offline, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
 from dreamerv3.viewing import report
 from embodied.core import base, batchenv, spacefile, wrappers
@@ -32,10 +32,12 @@ SCRIPTS = {
     "parallel_logger": "The logger of a parallel run elsewhere.",
     "train": "Train in one process.",
     "train_eval": "Train in one process, with regular evaluation episodes.",
+    "train_offline": "Learn from recorded steps, --replay DIR; evaluate in --task.",
     "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
 }
 
-TRAINING = ("parallel", "train", "train_eval")  # Scripts that go on in a log directory.
+# Scripts that go on in a log directory.
+TRAINING = ("parallel", "train", "train_eval", "train_offline")
 PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
@@ -71,9 +73,7 @@ def start(
         with outputs.terminal(config):
             place(config)
         return pathlib.Path(config.logdir)
-    env = make_env(config, 0, factory=factory)  # Raises before anything is written.
-    env.close()
-    spaces = env.obs_space, env.act_space
+    spaces, notes = look(config, factory)  # Raises before anything is written.
     for key, (old, new) in logdir.differences(saved, values).items():
         if key == "script":
             continue  # Another look at the same run, no change of it.
@@ -81,7 +81,7 @@ def start(
     if config.script in TRAINING:
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
-    elements.print(plan.describe(config, *spaces, env.notes), flush=True)
+    elements.print(plan.describe(config, *spaces, notes), flush=True)
     with outputs.terminal(config):
         dispatch(config, *spaces, factory)
     if config.script in TRAINING:
@@ -108,10 +108,12 @@ def resolve(
 ) -> tuple[settings.Flat, settings.Flat]:
     """Checked settings and, if the log directory has a run, those it was saved with."""
     values = flags.layer(blocks, typed, {}, list(problems))
+    offline.choose_task(values, typed, blocks, {})
     directory = logdir.expand(values, problems)
     saved = logdir.load(directory)
     values = flags.layer(blocks, typed, saved, problems)
     values["logdir"] = directory
+    offline.choose_task(values, typed, blocks, saved)
     problems += rules.check(values, SCRIPTS)
     problems += logdir.check(saved, values)
     if problems:
@@ -119,11 +121,22 @@ def resolve(
     return values, saved
 
 
+def look(
+    config: elements.Config, factory: Callable[..., Any] | None = None
+) -> tuple[tuple[base.Spaces, base.Spaces], Sequence[str]]:
+    """What the agent will see and do, and what a person should know of that."""
+    if not offline.has_env(config):
+        return offline.spaces(config), ()
+    env = make_env(config, 0, factory=factory)
+    env.close()
+    if config.script == offline.SCRIPT:
+        offline.check_env(config, env)
+    return (env.obs_space, env.act_space), env.notes
+
+
 def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
     """What the task's environment shows and takes."""
-    env = make_env(config, 0)
-    env.close()
-    return env.obs_space, env.act_space
+    return look(config)[0]
 
 
 def dispatch(
@@ -150,6 +163,12 @@ def dispatch(
         case "train_eval":
             embodied.run.train_eval(
                 agent, replay, replay_eval, env_train, env_eval, stream, logger, args
+            )
+        case "train_offline":
+            env = env_eval if offline.has_env(config) else None
+            recording = offline.open_recording(config)
+            embodied.run.train_offline(
+                agent, replay, replay_eval, env, stream, logger, recording, args
             )
         case "eval_only":
             embodied.run.eval_only(agent, env_eval, logger, args)
@@ -228,12 +247,13 @@ def make_replay(
     """The replay under the log directory; that of evaluation is a tenth as large."""
     size = config.replay.size if mode == "train" else config.replay.size // 10
     length = config.replay_context + config.consec_train * config.batch_length
+    fresh = config.script != offline.SCRIPT  # Recorded steps are not.
     return embodied.replay.Replay(
         length,
         capacity=max(size, length),
         directory=f"{config.logdir}/{folder}",
         chunksize=config.replay.chunksize,
-        online=config.replay.online and mode == "train",
+        online=config.replay.online and mode == "train" and fresh,
         selector=embodied.replay.make_selector(
             config.replay.fracs, config.replay.priority, config.replay.recency
         ),

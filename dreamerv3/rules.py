@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from dreamerv3 import outputs, placement
+from dreamerv3 import offline, outputs, placement
 from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
 from embodied.envs import options, registry
@@ -192,6 +192,7 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
     problems += _check_parallel(values)
     problems += placement.check(values)
     problems += outputs.check(values)
+    problems += offline.check(values)
     return problems
 
 
@@ -203,7 +204,8 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
         remedy += f"scripts: {', '.join(scripts)}"
         rule = "there is no such script"
         problems.append(Problem("script", values["script"], rule, remedy))
-    if not placement.needs_env(values["script"]):
+    alone = (values["script"], values["task"]) == (offline.SCRIPT, offline.NO_TASK)
+    if alone or not placement.needs_env(values["script"]):
         return problems
     try:
         registry.resolve(values["task"])

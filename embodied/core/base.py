@@ -204,6 +204,7 @@ class Replay(abc.ABC):
     ) -> int:
         """Append one step per worker; leaves of `steps` are [len(workers), ...].
 
+        A worker that comes several times has its steps appended in that order.
         Returns how many of them were new.
         """
         added = 0
