@@ -6,11 +6,10 @@ import pathlib
 from collections.abc import Callable
 from functools import partial as bind
 
-import cloudpickle
 import elements
 
 from embodied import rpc
-from embodied.core import base
+from embodied.core import base, parcel
 from embodied.rpc.address import is_local
 from embodied.run.parallel import wire
 from embodied.run.parallel.agent import parallel_agent
@@ -39,9 +38,9 @@ def combined(
     args = resolve(args)
     provide_keys(args)
     factories = (make_replay_train, make_replay_eval, make_stream)
-    replays = tuple(map(cloudpickle.dumps, factories))
-    env_train, env_eval = map(cloudpickle.dumps, (make_env_train, make_env_eval))
-    logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
+    replays = tuple(map(parcel.dumps, factories))
+    env_train, env_eval = map(parcel.dumps, (make_env_train, make_env_eval))
+    logger, agent = parcel.dumps(make_logger), parcel.dumps(make_agent)
     make_role = bind(Role, budget=args.budget, grace=args.stop_timeout, essential=True)
     slow = {"hang": args.agent_timeout, "start": args.agent_timeout}
     slow["thread"] = not args.agent_process

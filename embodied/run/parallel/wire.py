@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
 import elements
 import numpy as np
 
 from embodied import rpc
-from embodied.core import base
+from embodied.core import base, parcel
 from embodied.core.clock import Seconds
 from embodied.run import role
 
@@ -40,7 +39,7 @@ ROUTING: base.Spaces = {
 
 def factory(make: bytes | Callable[..., Any]) -> Callable[..., Any]:
     """A factory that may have been pickled for the way to this process."""
-    return cloudpickle.loads(make) if isinstance(make, bytes) else make
+    return parcel.loads(make) if isinstance(make, bytes) else make
 
 
 class RunOverError(Exception):
