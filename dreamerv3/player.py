@@ -17,8 +17,8 @@ import elements
 import numpy as np
 
 from dreamerv3 import config as settings
-from dreamerv3 import logdir as directory
 from dreamerv3 import environments, main
+from dreamerv3 import logdir as directory
 from embodied.core import base, spacefile
 from embodied.core.checkpoint import CheckpointError, read_item
 from embodied.run import restore

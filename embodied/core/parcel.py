@@ -1,7 +1,7 @@
 """Functions and settings as bytes, for a process that this one starts.
 
-Machines that only run environments have no cloudpickle: there the parts of a parcel must
-be importable by name, which `pickle` checks. Parcels never leave the machine.
+Machines that only run environments have no cloudpickle: there all parts of a parcel
+must be importable by name, which `pickle` checks. Parcels never leave the machine.
 """
 
 from __future__ import annotations

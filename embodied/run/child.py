@@ -11,7 +11,6 @@ import traceback
 from types import FrameType
 from typing import Any
 
-
 from embodied.core import parcel
 from embodied.run import role
 

@@ -35,6 +35,7 @@ def combined(
     args: elements.Config,
 ) -> None:
     """Launch every role, supervise them, and block until the run ends."""
+    expects_guests = rpc.AUTO not in args.actor_addr  # It can be told to others.
     args = resolve(args)
     provide_keys(args)
     factories = (make_replay_train, make_replay_eval, make_stream)
@@ -52,7 +53,7 @@ def combined(
     roles.append(make_role("agent", parallel_agent, (agent, args), AGENT, **slow))
     if not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
-    if args.remote_envs or args.remote_replay or args.remote_logger:
+    if expects_guests or args.remote_envs or args.remote_replay or args.remote_logger:
         roles.append(make_role("farewell", parallel_farewell, (args,), FAREWELL))
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"
     reason = Supervisor(roles, status).run(args.duration)

@@ -59,7 +59,13 @@ def connect(
     Waits for that role as long as it takes, since it may be placed by hand and is
     restarted if it dies. Raises `StoppedError` if this process is to end before.
     """
-    keys = client_keys(args)
+    return reach(address, client_keys(args), name, **options)
+
+
+def reach(
+    address: str, keys: rpc.ClientKeys | None, name: str, **options: Any
+) -> rpc.Client:
+    """A client of a server, for which it waits as long as it takes."""
     client = rpc.Client(address, name, keys=keys, connect_timeout=None, **options)
     try:
         _await_server(client, f"{name} waits for a server at {address}.")

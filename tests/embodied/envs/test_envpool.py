@@ -93,7 +93,8 @@ def make_config(task):
 
 
 def test_an_env_process_makes_one_pool():
-    batch = make_batch(environments.EnvFactory(make_config("envpool_CartPole-v1")), (0, 1, 2))
+    factory = environments.EnvFactory(make_config("envpool_CartPole-v1"))
+    batch = make_batch(factory, (0, 1, 2))
     assert isinstance(batch, Pool)
     worker = EnvWorker(batch, (0, 1, 2), False)
     rows = worker.step(worker.reset_action())
