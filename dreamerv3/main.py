@@ -59,15 +59,18 @@ def start(
         elements.print(placement.describe(config), flush=True)
         place(config)
         return pathlib.Path(config.logdir)
-    env = make_env(config, 0, factory=factory)  # Raises before anything is written.
-    env.close()
-    spaces = env.obs_space, env.act_space
+    notes: Sequence[str] = ()
+    spaces = known_spaces(values)
+    if not spaces:
+        env = make_env(config, 0, factory=factory)  # Raises before anything is written.
+        env.close()
+        spaces, notes = (env.obs_space, env.act_space), env.notes
     for key, (old, new) in logdir.differences(saved, values).items():
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
-    elements.print(plan.describe(config, *spaces, env.notes), flush=True)
+    elements.print(plan.describe(config, *spaces, notes), flush=True)
     dispatch(config, *spaces, factory)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
@@ -102,6 +105,13 @@ def resolve(
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return values, saved
+
+
+def known_spaces(values: settings.Flat) -> tuple[base.Spaces, base.Spaces] | None:
+    """The spaces in the log directory, for a task that only other machines can run."""
+    if not placement.relies_on_spaces(values):
+        return None
+    return spacefile.read(values["logdir"])
 
 
 def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:

@@ -202,7 +202,7 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
         remedy += f"scripts: {', '.join(scripts)}"
         rule = "there is no such script"
         problems.append(Problem("script", values["script"], rule, remedy))
-    if not placement.needs_env(values["script"]):
+    if not placement.needs_env(values["script"]) or placement.relies_on_spaces(values):
         return problems
     try:
         registry.resolve(values["task"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 import secrets
 import signal
 import socket
@@ -44,6 +45,9 @@ def main(argv: Sequence[str]) -> None:
     if args.count < 1 or args.per_process < 1:
         raise CommandError("--count and --per-process need at least 1")
     config = environments.read_config(args.task, rest)
+    if args.spaces:
+        write_spaces(config, args.spaces)
+        return
     invitation = guest.Invitation(*read_address(args.connect, args.key))
     spaces = ask_spaces(config)  # Raises before anybody is asked or waited for.
     try:
@@ -71,7 +75,11 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--connect", required=True, metavar="HOST:PORT", help="run.actor_addr there")
+    where = parser.add_mutually_exclusive_group(required=True)
+    text = "run.actor_addr there"
+    where.add_argument("--connect", metavar="HOST:PORT", help=text)
+    text = "instead, write spaces.json for a training that cannot make the task itself"
+    where.add_argument("--spaces", metavar="DIRECTORY", type=pathlib.Path, help=text)
     add("--key", metavar="FILE", help="client.json of the training, or its directory")
     add("--task", required=True, help="as for the training")
     add("--count", type=int, default=1, help="environments to run (1)")
@@ -104,6 +112,15 @@ def ask_spaces(config: elements.Config) -> dict[str, Any]:
     env = environments.make_env(config)
     env.close()
     return spacefile.encode(env.obs_space, env.act_space)
+
+
+def write_spaces(config: elements.Config, directory: pathlib.Path) -> None:
+    """Keep the spaces of the task where a training looks for them."""
+    env = environments.make_env(config)
+    env.close()
+    directory.mkdir(parents=True, exist_ok=True)
+    spacefile.write(directory, env.obs_space, env.act_space)
+    print(f"Wrote {directory / spacefile.FILE}; copy it into the training's --logdir.")
 
 
 def greet(

@@ -5,8 +5,11 @@ import sys
 
 import pytest
 
+from dreamerv3 import main
 from dreamerv3.commands import env
 from dreamerv3.commands.base import CommandError
+from embodied.envs import registry
+from embodied.envs.dummy import Dummy
 
 ABSENT = (
     *("jax", "jaxlib", "equinox", "optax", "orbax", "jaxtyping", "cloudpickle"),
@@ -54,3 +57,20 @@ def test_mistakes_are_named(flags, text):
 def test_more_a_process_than_the_training_takes():
     with pytest.raises(CommandError, match="give at most 2"):
         env.check_rows(3, 2)
+
+
+def test_a_training_without_the_suite_reads_the_spaces(tmp_path, monkeypatch, capsys):
+    """The packages are elsewhere: that machine writes the spaces, this one reads."""
+    env.main(["--task", "dummy_disc", "--spaces", str(tmp_path)])
+    assert str(tmp_path / "spaces.json") in capsys.readouterr().out
+    missing = registry.SUITES["dummy"]._replace(needs=("nowhere_installed",))
+    monkeypatch.setitem(registry.SUITES, "dummy", missing)
+    values = {"script": "parallel", "run.remote_envs": True, "task": "dummy_disc"}
+    values["logdir"] = str(tmp_path)
+    obs_space, act_space = main.known_spaces(values)
+    made = Dummy("disc")
+    assert obs_space.keys() == made.obs_space.keys()
+    assert act_space == made.act_space
+    assert main.known_spaces({**values, "run.remote_envs": False}) is None
+    assert main.known_spaces({**values, "logdir": str(tmp_path / "new")}) is None
+    assert main.known_spaces({**values, "task": "bounce_32"}) is None
