@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dreamerv3.api import train as train
     from dreamerv3.player import Player as Player
     from dreamerv3.player import load as load
+    from dreamerv3.recorder import Recorder as Recorder
 
 # Imported when first used: programs that need only a part start faster, and machines
 # with environments need no JAX.
@@ -16,6 +17,7 @@ PUBLIC = {
     "train": "dreamerv3.api",
     "load": "dreamerv3.player",
     "Player": "dreamerv3.player",
+    "Recorder": "dreamerv3.recorder",
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from elements import Space
@@ -13,7 +12,7 @@ from jaxtyping import Array, Float
 
 from embodied.jax import inputs
 from embodied.jax.conv import conv_pool
-from embodied.jax.nets import MLP, Conv, Norm
+from embodied.jax.nets import MLP, Conv, Norm, norm_silu
 
 
 class Encoder(eqx.Module):
@@ -69,7 +68,7 @@ class Encoder(eqx.Module):
         x = images.reshape((-1, *images.shape[-3:]))
         x = x.astype(self.dtype) / 255 - 0.5
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = jax.nn.silu(norm(conv_pool(x, *conv.cast(self.dtype))))
+            x = norm_silu(conv_pool(x, *conv.cast(self.dtype)), norm.scale)
         return x.reshape((*images.shape[:-3], -1))
 
 

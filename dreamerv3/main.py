@@ -9,7 +9,6 @@ from functools import partial as bind
 from typing import Any
 
 import elements
-import numpy as np
 
 import embodied
 import embodied.metrics
@@ -17,25 +16,16 @@ import embodied.replay
 import embodied.run
 import embodied.streams
 from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, outputs, placement, plan, rules
+from dreamerv3 import flags, logdir, offline, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
+from dreamerv3.environments import EnvFactory, make_env
+from dreamerv3.flags import SCRIPTS
 from dreamerv3.viewing import report
-from embodied.core import base, batchenv, spacefile, wrappers
-from embodied.envs import custom, registry
+from embodied.core import base, spacefile
 from embodied.run import parallel
 
-SCRIPTS = {
-    "parallel": "Train with one process a role, supervised.",
-    "parallel_env": "One environment of a parallel run elsewhere, --replica N.",
-    "parallel_envs": "All environment processes of a parallel run elsewhere.",
-    "parallel_replay": "The replay of a parallel run elsewhere.",
-    "parallel_logger": "The logger of a parallel run elsewhere.",
-    "train": "Train in one process.",
-    "train_eval": "Train in one process, with regular evaluation episodes.",
-    "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
-}
-
-TRAINING = ("parallel", "train", "train_eval")  # Scripts that go on in a log directory.
+# Scripts that go on in a log directory.
+TRAINING = ("parallel", "train", "train_eval", "train_offline")
 PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
@@ -68,18 +58,20 @@ def start(
     config = settings.to_config(values)
     if config.script in placement.SCRIPTS:
         elements.print(placement.describe(config), flush=True)
-        place(config)
+        with outputs.terminal(config):
+            place(config)
         return pathlib.Path(config.logdir)
-    env = make_env(config, 0, factory=factory)  # Raises before anything is written.
-    env.close()
-    spaces = env.obs_space, env.act_space
+    spaces, notes = look(config, factory)  # Raises before anything is written.
     for key, (old, new) in logdir.differences(saved, values).items():
+        if key == "script":
+            continue  # Another look at the same run, no change of it.
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if config.script in TRAINING:
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
-    elements.print(plan.describe(config, *spaces, env.notes), flush=True)
-    dispatch(config, *spaces, factory)
+    elements.print(plan.describe(config, *spaces, notes), flush=True)
+    with outputs.terminal(config):
+        dispatch(config, *spaces, factory)
     if config.script in TRAINING:
         elements.print(plan.closing(config), flush=True)
         write_report(config)
@@ -104,10 +96,12 @@ def resolve(
 ) -> tuple[settings.Flat, settings.Flat]:
     """Checked settings and, if the log directory has a run, those it was saved with."""
     values = flags.layer(blocks, typed, {}, list(problems))
+    offline.choose_task(values, typed, blocks, {})
     directory = logdir.expand(values, problems)
     saved = logdir.load(directory)
     values = flags.layer(blocks, typed, saved, problems)
     values["logdir"] = directory
+    offline.choose_task(values, typed, blocks, saved)
     problems += rules.check(values, SCRIPTS)
     problems += logdir.check(saved, values)
     if problems:
@@ -115,11 +109,32 @@ def resolve(
     return values, saved
 
 
+def look(
+    config: elements.Config, factory: Callable[..., Any] | None = None
+) -> tuple[tuple[base.Spaces, base.Spaces], Sequence[str]]:
+    """What the agent will see and do, and what a person should know of that."""
+    if not offline.has_env(config):
+        return offline.spaces(config), ()
+    known = known_spaces(config.flat)
+    if known:
+        return known, ()
+    env = make_env(config, 0, factory=factory)
+    env.close()
+    if config.script == offline.SCRIPT:
+        offline.check_env(config, env)
+    return (env.obs_space, env.act_space), env.notes
+
+
+def known_spaces(values: settings.Flat) -> tuple[base.Spaces, base.Spaces] | None:
+    """The spaces in the log directory, for a task that only other machines can run."""
+    if not placement.relies_on_spaces(values):
+        return None
+    return spacefile.read(values["logdir"])
+
+
 def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
     """What the task's environment shows and takes."""
-    env = make_env(config, 0)
-    env.close()
-    return env.obs_space, env.act_space
+    return look(config)[0]
 
 
 def dispatch(
@@ -146,6 +161,12 @@ def dispatch(
         case "train_eval":
             embodied.run.train_eval(
                 agent, replay, replay_eval, env_train, env_eval, stream, logger, args
+            )
+        case "train_offline":
+            env = env_eval if offline.has_env(config) else None
+            recording = offline.open_recording(config)
+            embodied.run.train_offline(
+                agent, replay, replay_eval, env, stream, logger, recording, args
             )
         case "eval_only":
             embodied.run.eval_only(agent, env_eval, logger, args)
@@ -224,12 +245,13 @@ def make_replay(
     """The replay under the log directory; that of evaluation is a tenth as large."""
     size = config.replay.size if mode == "train" else config.replay.size // 10
     length = config.replay_context + config.consec_train * config.batch_length
+    fresh = config.script != offline.SCRIPT  # Recorded steps are not.
     return embodied.replay.Replay(
         length,
         capacity=max(size, length),
         directory=f"{config.logdir}/{folder}",
         chunksize=config.replay.chunksize,
-        online=config.replay.online and mode == "train",
+        online=config.replay.online and mode == "train" and fresh,
         selector=embodied.replay.make_selector(
             config.replay.fracs, config.replay.priority, config.replay.recency
         ),
@@ -238,75 +260,6 @@ def make_replay(
         seed=config.seed,
         name=folder,
     )
-
-
-def make_env(
-    config: elements.Config,
-    index: int = 0,
-    mode: str = "train",
-    factory: Callable[..., Any] | None = None,
-    **overrides: Any,
-) -> base.Env:
-    """Environment `index` of the task, seeded and wrapped for the agent."""
-    return wrap_env(make_bare_env(config, index, mode, factory, **overrides))
-
-
-def make_bare_env(
-    config: elements.Config,
-    index: int = 0,
-    mode: str = "train",
-    factory: Callable[..., Any] | None = None,
-    **overrides: Any,
-) -> base.Env:
-    """Environment `index` of the task, seeded, as its suite gives it."""
-    if factory:
-        custom.hold(config.task, factory)  # In whatever process this is.
-    options = {**config.env.get(registry.suite_of(config.task), {}), **overrides}
-    seed = env_seed(config.seed, index, mode)
-    return registry.make(config.task, seed, index, **options)
-
-
-class EnvFactory:
-    """Makes environment `index`, or several that share one simulator."""
-
-    def __init__(
-        self,
-        config: elements.Config,
-        mode: str = "train",
-        factory: Callable[..., Any] | None = None,
-    ):
-        self._config, self._mode, self._factory = config, mode, factory
-
-    def __call__(self, index: int) -> base.Env:
-        return make_env(self._config, index, self._mode, self._factory)
-
-    def together(self, indices: Sequence[int]) -> batchenv.BatchEnv | None:
-        """These environments as one, if the suite of the task can do that."""
-        task = self._config.task
-        seeds = [env_seed(self._config.seed, index, self._mode) for index in indices]
-        options = self._config.env.get(registry.suite_of(task), {})
-        return registry.make_together(task, seeds, **options)
-
-
-def env_seed(seed: int, index: int, mode: str) -> int:
-    """A seed of its own for each environment, the same in every run of this config."""
-    sequence = np.random.SeedSequence([seed, index, mode == "eval"])
-    return int(sequence.generate_state(1)[0] // 2)  # Some simulators take int32.
-
-
-def wrap_env(env: base.Env) -> base.Env:
-    """Bounded actions in [-1, 1], few dtypes, and every value checked."""
-    continuous = [
-        key
-        for key, space in env.act_space.items()
-        if not space.discrete and key != base.RESET
-    ]
-    for key in continuous:
-        env = wrappers.NormalizeAction(env, key)
-    env = wrappers.CheckSpaces(wrappers.UnifyDtypes(env))
-    for key in continuous:
-        env = wrappers.ClipAction(env, key)
-    return env
 
 
 def make_stream(
@@ -327,4 +280,5 @@ def make_stream(
 
 def make_logger(config: elements.Config) -> elements.Logger:
     """A logger with the outputs that `logger.outputs` names."""
-    return embodied.metrics.Logger(elements.Counter(), outputs.make(config))
+    step = elements.Counter()
+    return embodied.metrics.Logger(step, outputs.make(config, step))

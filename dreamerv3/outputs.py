@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import multiprocessing
 import pathlib
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
 from functools import partial as bind
 from typing import Any
 
 import elements
+import psutil
 
 from dreamerv3.config import Flat, Problem
 from embodied import metrics
+from embodied.metrics import screen
 from embodied.metrics.summary import Output
 
 EXTRAS = ("wandb", "mlflow", "expa")  # Outputs whose extra and package have that name.
 
 
-def make(config: elements.Config) -> list[metrics.Background]:
+def make(
+    config: elements.Config, step: elements.Counter | None = None
+) -> list[metrics.Background]:
     """All outputs, each in a thread in which it is made."""
-    return [
-        metrics.Background(
-            name,
-            bind(OUTPUTS[name], config),
-            # Lines stay in order with what the run prints.
-            patience=1.0 if name == "terminal" else 0.0,
-        )
-        for name in config.logger.outputs
-    ]
+    made = []
+    for name in config.logger.outputs:
+        if name == "terminal":
+            # Lines stay in order with what the run prints, and the first comes at once.
+            make_view = bind(_terminal, config, step)
+            made.append(metrics.Background(name, make_view, patience=1.0, eager=True))
+        else:
+            made.append(metrics.Background(name, bind(OUTPUTS[name], config)))
+    return made
+
+
+@contextlib.contextmanager
+def terminal(config: elements.Config) -> Iterator[None]:
+    """Leave the terminal as it was, even if the process with the view was killed."""
+    try:
+        yield
+    finally:
+        if "terminal" in config.logger.outputs and live(config):
+            screen.restore(sys.stdout)
+
+
+def live(config: elements.Config) -> bool:
+    """Whether the output terminal is a live view."""
+    if config.script == "eval_only":
+        return False  # All it says comes at its end.
+    if config.logger.live == "auto":
+        return screen.suits(sys.stdout)
+    return config.logger.live == "on" and sys.stdout.isatty()
 
 
 def check(values: Flat) -> list[Problem]:
@@ -54,8 +81,45 @@ def _installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def _terminal(config: elements.Config) -> Output:
-    return metrics.TerminalOutput(config.logger.filter)
+def _terminal(config: elements.Config, step: elements.Counter | None = None) -> Output:
+    status = metrics.Status(
+        config.logger.filter,
+        config.run.steps,
+        config.run.duration,
+        None if step is None else bind(int, step),
+        passed=_passed(),
+    )
+    waiting = bind(_waiting, config)
+    if not live(config):
+        line = f"Waiting: {waiting(status)}." if waiting(status) else ""
+        return metrics.TerminalOutput(status=status, waiting=line)
+    supervised = config.script == "parallel"
+    return metrics.LiveOutput(status, config.logdir, waiting, supervised)
+
+
+def _passed() -> float:
+    """Seconds that a launcher goes on whose logger this is, since loggers restart."""
+    parent = multiprocessing.parent_process()
+    if parent is None or parent.pid is None:
+        return 0.0
+    return time.time() - psutil.Process(parent.pid).create_time()
+
+
+def _waiting(config: elements.Config, status: metrics.Status) -> str:
+    """What the first metrics wait for."""
+    trains = not config.random_agent and config.run.train_ratio
+    compiles = "" if config.random_agent else "; compiling, about a minute on a CPU"
+    if config.script == "eval_only":
+        return f"for {config.run.eval_episodes} episodes{compiles}"
+    if not status.progress.step:
+        offline = config.script == "train_offline"
+        what = "recorded steps and first updates" if offline else "first steps"
+        return f"for the {what}{compiles}"
+    if not status.written:
+        return f"for metrics, which come every {config.run.log_every:g} s{compiles}"
+    if trains and not status.trained:
+        return f"for the first updates{compiles}"
+    return ""
 
 
 def _jsonl(config: elements.Config) -> Output:

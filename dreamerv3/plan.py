@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +12,20 @@ from typing import Any
 import elements
 import numpy as np
 
+from dreamerv3.logdir import NO_TASK
 from embodied.core import base
 
+OFFLINE = "train_offline"
 RECENT = 20  # Episodes whose mean score is told at the end.
+LARGE = 8192  # Recurrent units of size200m, the size of who chooses none.
+# Devices of GPUs (NVIDIA, AMD, Windows) and TPUs.
+ACCELERATORS = (
+    "/dev/nvidia[0-9]*",
+    "/dev/kfd",
+    "/dev/dxg",
+    "/dev/accel*",
+    "/dev/vfio/[0-9]*",
+)
 
 
 def describe(
@@ -32,6 +45,7 @@ def describe(
         "Logs": str(config.logdir),
     }
     lines = [f"{name + ':':<10}{text}" for name, text in rows.items()]
+    notes = [*notes, *_size_hint(config)]
     return "\n".join([*lines, *(f"{'Note:':<10}{note}" for note in notes)])
 
 
@@ -44,11 +58,16 @@ def closing(config: elements.Config) -> str:
     score = "no episode has ended yet"
     if scores:
         score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
+    if config.script == OFFLINE:
+        score = "that of the last evaluation is in the line above"
     flag = f"dreamerv3 --logdir {config.logdir}"
+    evaluate = f"dreamerv3 eval {config.logdir}"
+    if config.task == NO_TASK:
+        score, evaluate = "none, there was no environment", f"{flag} --task TASK"
     return (
         f"Score:    {score}\n"
         f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
-        f"Evaluate: dreamerv3 eval {config.logdir}"
+        f"Evaluate: {evaluate}"
     )
 
 
@@ -94,11 +113,13 @@ def _task(
     special = {base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL, base.RESET}
     obs = [_space(k, v) for k, v in obs_space.items() if _own(k, special)]
     act = [_space(k, v) for k, v in act_space.items() if _own(k, special)]
-    envs = config.run.eval_envs if config.script == "eval_only" else config.run.envs
-    noun = "environment" if envs == 1 else "environments"
-    return (
-        f"{config.task} in {envs} {noun}; sees {', '.join(obs)}; does {', '.join(act)}"
-    )
+    evaluates = config.script in ("eval_only", OFFLINE)
+    envs = config.run.eval_envs if evaluates else config.run.envs
+    place = f" in {envs} environment{'' if envs == 1 else 's'}"
+    if config.script == OFFLINE:
+        place = "" if config.task == NO_TASK else f"{place} for evaluation"
+        place += f"; learns from {config.replay.source}"
+    return f"{config.task}{place}; sees {', '.join(obs)}; does {', '.join(act)}"
 
 
 def _model(config: elements.Config) -> str:
@@ -109,6 +130,25 @@ def _model(config: elements.Config) -> str:
         f"{config.method} with {rssm.deter:,} recurrent units and {rssm.stoch} x "
         f"{rssm.classes} latents; its parameters are listed once it is made"
     )
+
+
+def _size_hint(config: elements.Config) -> list[str]:
+    """A word to whoever starts the default size, the largest but one, on a CPU."""
+    if config.random_agent or config.script == "eval_only":
+        return []
+    if config.agent.dyn.rssm.deter < LARGE or not _on_cpu(config.jax.platform):
+        return []
+    return [
+        "the model has size200m, which is very slow on a CPU; --configs size1m or "
+        "size12m is quicker"
+    ]
+
+
+def _on_cpu(platform: str) -> bool:
+    """Whether JAX will run on the CPU, without the seconds that asking it takes."""
+    if platform == "auto":
+        return not any(glob.glob(pattern) for pattern in ACCELERATORS)
+    return platform == "cpu"
 
 
 def _replay(config: elements.Config, spaces: base.Spaces) -> str:
@@ -127,6 +167,11 @@ def _end(config: elements.Config) -> str:
     if config.script == "eval_only":
         return f"after {config.run.eval_episodes} episodes"
     text = f"after {config.run.steps:,} environment steps"
+    if config.script == OFFLINE:
+        frames = config.batch_size * config.batch_length
+        updates = math.ceil(config.run.steps * config.run.train_ratio / frames)
+        text = f"after {updates:,} gradient updates, those of {config.run.steps:,} "
+        text += "environment steps"
     if config.run.duration:
         text += f" or {config.run.duration:g} seconds"
     return text

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from dreamerv3 import outputs, placement
+from dreamerv3 import offline, outputs, placement
 from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
 from embodied.envs import options, registry
@@ -144,6 +144,7 @@ RULES = [
     Rule(r"replay\..*exponent", *_at_least(0), "0 is uniform"),
     Rule(r"replay\.fracs\..*", *_within(0, 1), "fractions add up to 1"),
     Rule(r"logger\.fps", *_at_least(1), "15 is usual"),
+    Rule(r"logger\.live", *_one_of("auto", "on", "off"), "auto is usual"),
     Rule(
         r"logger\.wandb\.mode",
         *_one_of("online", "offline", ""),
@@ -191,6 +192,7 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
     problems += _check_parallel(values)
     problems += placement.check(values)
     problems += outputs.check(values)
+    problems += offline.check(values)
     return problems
 
 
@@ -202,7 +204,9 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
         remedy += f"scripts: {', '.join(scripts)}"
         rule = "there is no such script"
         problems.append(Problem("script", values["script"], rule, remedy))
-    if not placement.needs_env(values["script"]):
+    alone = (values["script"], values["task"]) == (offline.SCRIPT, offline.NO_TASK)
+    elsewhere = placement.relies_on_spaces(values)
+    if alone or elsewhere or not placement.needs_env(values["script"]):
         return problems
     try:
         registry.resolve(values["task"])

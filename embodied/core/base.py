@@ -204,12 +204,14 @@ class Replay(abc.ABC):
     ) -> int:
         """Append one step per worker; leaves of `steps` are [len(workers), ...].
 
+        A worker that comes several times has its steps appended in that order.
         Returns how many of them were new.
         """
         added = 0
         for index, worker in enumerate(workers):
             step = {key: value[index] for key, value in steps.items()}
-            added += self.add(step, worker, None if seqs is None else seqs[index])
+            new = self.add(step, worker, None if seqs is None else seqs[index])
+            added += new is not False  # One that does not tell counts every step.
         return added
 
     @abc.abstractmethod

@@ -103,6 +103,12 @@ class NormalizeAction(Wrapper):
         scaled = np.where(self._finite, scaled, value)
         return self.env.step({**action, self._key: scaled})
 
+    def normalize(self, value: np.ndarray) -> np.ndarray:
+        """What the agent does to have this value applied, the nearest one there is."""
+        size = np.where(self._high > self._low, self._high - self._low, 1)
+        scaled = np.clip(2 * (value - self._low) / size - 1, -1, 1)
+        return np.where(self._finite, scaled, value).astype(np.float32)
+
 
 class ClipAction(Wrapper):
     """Clips the action, so that an agent may act outside of the bounds."""

@@ -53,7 +53,7 @@ def adapt(
     render: bool = False,
     vector: bool = True,
     group: str = "env.gymnasium",
-) -> base.Env:
+) -> Gymnasium:
     """An environment object as ours; what cannot be done is a `TaskError`."""
     try:
         return Gymnasium(env, seed, strict, render, vector)
@@ -120,6 +120,10 @@ class Gymnasium(base.Env):
             float(reward), False, self._done, bool(terminated)
         )
         return self._obs(obs, special)
+
+    def encode_action(self, action: Any) -> dict[str, np.ndarray]:
+        """An action of the environment as ours; the inverse of what `step` does."""
+        return self._action.encode(action)
 
     def render(self) -> np.ndarray | None:
         image = self._env.render() if self._env.render_mode == "rgb_array" else None

@@ -8,7 +8,6 @@ owns a copy of its parameters, so donating those of the learner never touches it
 from __future__ import annotations
 
 import abc
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import numpy as np
 
 from embodied.core import base
 from embodied.core.checkpoint import Codec
-from embodied.jax import batches, devices, noise, params, sharding, store
+from embodied.jax import batches, cpu, devices, noise, params, sharding, store
 from embodied.jax.acting import Acting
 from embodied.jax.slots import Slots
 
@@ -125,8 +124,8 @@ class Agent(base.Agent):
         stepid = data.get(base.STEPID)
         device = {k: v for k, v in data.items() if k != base.STEPID}
         with self.lock:
-            fn = self._function("train", carry, device)
             args = (self.state, carry, device, self.key)
+            fn = self._function("train", args)
             self.state, carry, entries, metrics = fn(*args)
             self.acting.offer(self.model.actor(self.state))
             self.running.append(metrics)
@@ -144,8 +143,8 @@ class Agent(base.Agent):
         data = data if isinstance(data, batches.Prepared) else self.prepare(data)
         device = {k: v for k, v in data.items() if k != base.STEPID}
         with self.lock:
-            fn = self._function("report", carry, device)
-            carry, metrics = fn(self.state, carry, device, self.key)
+            args = (self.state, carry, device, self.key)
+            carry, metrics = self._function("report", args)(*args)
             return carry, jax.device_get(metrics)
 
     def stream(self, source: Iterator[base.Batch]) -> Iterator[base.Batch]:
@@ -183,33 +182,33 @@ class Agent(base.Agent):
     def _put(self, tree: Tree, size: int) -> Tree:
         return jax.device_put(tree, sharding.batched(self.mesh, size), may_alias=False)
 
-    def _function(self, kind: str, carry: Tree, data: Tree) -> Any:
-        """`train` or `report`, compiled with explicit shardings."""
-        size = len(data[batches.ROWS])
-        if (kind, size) not in self.compiled:
-            many, one = (
-                sharding.batched(self.mesh, size),
-                sharding.replicated(self.mesh),
-            )
+    def _function(self, kind: str, args: tuple[Any, ...]) -> Any:
+        """`train` or `report`, compiled with explicit shardings for these arguments."""
+        shapes = tuple((k, v.shape) for k, v in sorted(args[2].items()))
+        if (kind, shapes) not in self.compiled:
+            many = sharding.batched(self.mesh, len(args[2][batches.ROWS]))
+            one = sharding.replicated(self.mesh)
             fns = {"train": self.model.train, "report": self.model.report}
             outs = {"train": (self.place, many, many, one), "report": (many, one)}
-            self.compiled[kind, size] = jax.jit(
+            fn = jax.jit(
                 fns[kind],
                 in_shardings=(self.place, many, many, one),
                 out_shardings=outs[kind],
                 donate_argnums=(0,) if kind == "train" else (),
             )
-        if not self.config.jax.jit:
-            return _interpreted(self.compiled[kind, size])
-        return self.compiled[kind, size]
+            if self.config.jax.jit:
+                self.compiled[kind, shapes] = fn.lower(*args).compile()
+                cpu.release()
+            else:
+                self.compiled[kind, shapes] = _interpreted(fn)
+        return self.compiled[kind, shapes]
 
 
 def _interpreted(fn: Any) -> Any:
     """Run a function op by op, to debug it."""
 
     def call(*args: Any) -> Any:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(jax.disable_jit())
+        with jax.disable_jit():
             return fn(*args)
 
     return call

@@ -22,3 +22,10 @@ def tune() -> None:
     if sys.platform == "linux" and mallopt:
         for option, value in _MALLOPT:
             mallopt(option, value)
+
+
+def release() -> None:
+    """Return memory that compiling left unused to the system (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if sys.platform == "linux" and trim:
+        trim(0)

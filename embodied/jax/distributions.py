@@ -215,10 +215,16 @@ class MSE(Distribution):
 
 
 def symexp_bins(count: int) -> np.ndarray:
-    """`count` (odd) bins at symexp(linspace(-20, 20)), exactly symmetric around 0."""
+    """`count` (odd) bins at symexp(linspace(-20, 20)), exactly symmetric around 0.
+
+    Predictions are sums of terms that cancel to 1e-6 of their size, so how the bins
+    are rounded shows in them: the grid is rounded as `jax.numpy.linspace` does it.
+    """
     if count % 2 == 0 or count < 3:
         raise ValueError(f"The number of bins must be odd and above 1, got {count}.")
-    half = np.linspace(-20, 0, count // 2 + 1, dtype=np.float32)
+    size = count // 2
+    share = np.arange(size + 1, dtype=np.float32) * (np.float32(1) / np.float32(size))
+    half = np.float32(-20) * (np.float32(1) - share)
     half = np.sign(half) * np.expm1(np.abs(half))
     return np.concatenate([half, -half[:-1][::-1]]).astype(np.float32)
 

@@ -26,7 +26,8 @@ class Background:
     Nothing here raises or waits for long. What the output refuses, or what finds more
     than `limit` bytes waiting, is counted in `dropped`; the first time, that is told.
     An output that cannot be made is tried again with every write. With `patience` a
-    write returns once the output is through, or after that many seconds.
+    write returns once the output is through, or after that many seconds. With `eager`
+    the output is made at once and not with the first write.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Background:
         make: Callable[[], Output],
         limit: int = LIMIT,
         patience: float = 0.0,
+        eager: bool = False,
     ):
         self.name = name
         self.dropped = 0  # Metrics that did not get through.
@@ -51,6 +53,9 @@ class Background:
             target=self._loop, name=f"output-{name}", daemon=True
         )
         self._thread.start()
+        if eager:
+            with self._changed:
+                self._put(self._get)
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
         """Queue metrics, or drop them if too much is waiting."""

@@ -1,52 +1,139 @@
-"""Metrics as plain lines for people, one line per write."""
+"""Metrics for people: plain lines, or a live view for who watches a terminal."""
 
 from __future__ import annotations
 
-import re
+import json
+import pathlib
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
-import numpy as np
+from embodied.metrics import panel, words
+from embodied.metrics.health import Group, Roles
+from embodied.metrics.screen import Screen
+from embodied.metrics.status import SCORE, Status
+from embodied.metrics.summary import Summary
 
-from embodied.metrics.summary import Summary, is_scalar
+REFRESH = 1.0  # Seconds between drawings if nothing comes in.
+HISTORY = 1 << 20  # Bytes of earlier scores that the curve begins with.
 
 
 class TerminalOutput:
-    """Prints texts and the mean of each scalar whose names contain a match."""
+    """One line per write with the mean of each matching scalar, then texts.
+
+    `waiting` is printed at once: what the first line waits for.
+    """
 
     def __init__(
-        self, pattern: str = ".*", limit: int = 12, file: TextIO | None = None
+        self,
+        pattern: str = ".*",
+        limit: int = 12,
+        file: TextIO | None = None,
+        status: Status | None = None,
+        waiting: str = "",
     ):
-        self._pattern = re.compile(pattern)
+        self._status = status or Status(pattern)
         self._limit = limit
         self._file = file
+        if waiting:
+            self._print(waiting)
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
-        groups: dict[str, list[float]] = {}
-        texts: dict[str, str] = {}
-        for _, name, value in summaries:
-            if not self._pattern.search(name):
-                continue
-            if isinstance(value, str):
-                texts[name] = value
-            elif is_scalar(value):
-                groups.setdefault(name, []).append(np.asarray(value).item())
-        if groups:
-            self._print_numbers(max(step for step, _, _ in summaries), groups)
-        for name, text in texts.items():
-            print(f"{name}: {text}", file=self._file or sys.stdout, flush=True)
+        names = self._status.add(summaries)
+        texts = [name for name in names if name in self._status.texts]
+        numbers = words.in_order(set(names) - set(texts))
+        if numbers:
+            step = max(step for step, _, _ in summaries)
+            self._print_numbers(step, numbers)
+        for name in texts:
+            self._print(f"{name}: {self._status.texts[name]}")
 
-    def _print_numbers(self, step: int, groups: dict[str, list[float]]) -> None:
-        shown = [f"{k} {_format(float(np.mean(v)))}" for k, v in groups.items()]
-        hidden = len(shown) - self._limit
-        text = "  ".join(shown[: self._limit])
-        if hidden > 0:
-            text += f"  (+{hidden} more, see metrics.jsonl)"
-        print(f"step {step:,}  {text}", file=self._file or sys.stdout, flush=True)
+    def _print_numbers(self, step: int, names: Sequence[str]) -> None:
+        metrics = self._status.metrics
+        shown = [words.named(name, metrics[name]) for name in names[: self._limit]]
+        if len(names) > self._limit:
+            shown.append(f"(+{len(names) - self._limit} more, see metrics.jsonl)")
+        elapsed = words.duration(self._status.elapsed)
+        self._print("  ".join([f"step {step:,}", elapsed, *shown]))
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._file or sys.stdout, flush=True)
 
 
-def _format(number: float) -> str:
-    if number == int(number) and abs(number) < 1e6 if np.isfinite(number) else False:
-        return str(int(number))
-    return f"{number:.3g}"
+class LiveOutput:
+    """A view at the bottom of the terminal, drawn anew when metrics or time pass.
+
+    `waiting` says what a run waits for, before its first steps and before it trains.
+    A terminal that is gone is an error of the next write.
+    """
+
+    def __init__(
+        self,
+        status: Status,
+        logdir: str = "",
+        waiting: Callable[[Status], str] | None = None,
+        supervised: bool = False,
+        file: TextIO | None = None,
+    ):
+        self._status = status
+        self._logdir = logdir
+        self._waiting = waiting
+        self._screen = Screen(file)
+        path = pathlib.Path(logdir)
+        self._roles = Roles(path / "roles.json") if supervised else None
+        self._groups: list[Group] = []
+        self._changed = threading.Event()
+        self._closed = False
+        self._error: OSError | None = None
+        _read_scores(path / "scores.jsonl", status)
+        self._screen.draw(self._render())
+        self._thread = threading.Thread(target=self._loop, name="view", daemon=True)
+        self._thread.start()
+
+    def __call__(self, summaries: Sequence[Summary]) -> None:
+        if self._error:
+            raise self._error
+        if self._status.add(summaries):
+            self._changed.set()
+
+    def close(self) -> None:
+        """Leave the last state where everybody prints."""
+        if not self._closed:
+            self._closed = True
+            self._changed.set()
+            self._thread.join(10)
+            self._screen.close(self._render(ended=True))
+
+    def _loop(self) -> None:
+        try:
+            while not self._closed:
+                self._changed.wait(REFRESH)
+                self._changed.clear()
+                if not self._closed:
+                    self._screen.draw(self._render())
+        except OSError as error:
+            self._error = error
+
+    def _render(self, ended: bool = False) -> list[str]:
+        self._status.tick()
+        if self._roles:
+            self._groups = self._roles.groups()
+        waiting = self._waiting(self._status) if self._waiting else ""
+        console = panel.make_console(self._screen.width)
+        return panel.render(
+            console, self._status, self._groups, self._logdir, waiting, ended
+        )
+
+
+def _read_scores(path: pathlib.Path, status: Status) -> None:
+    """Begin the curve with the episodes of a run that goes on."""
+    if not path.exists():
+        return
+    begin = max(0, path.stat().st_size - HISTORY)
+    with path.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().split(b"\n")
+    for line in lines[1 if begin else 0 : -1]:  # Whole ones.
+        if (score := json.loads(line).get(SCORE)) is not None:
+            status.add_score(score)

@@ -81,10 +81,10 @@ class Learner:
         timer = {f"timer/learner/{k}": v for k, v in self.timer.stats().items()}
         return {**metrics, **timer, "fps/train": self._fps.result()}
 
-    def save(self) -> dict[str, int]:
+    def save(self) -> dict[str, Any]:
         return {"updates": self.updates, "step": self._replay.total}
 
-    def load(self, data: dict[str, int]) -> None:
+    def load(self, data: dict[str, Any]) -> None:
         self.updates = data["updates"]
 
     def _settle(self) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import elements
 
+from embodied.metrics import screen
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -51,6 +53,7 @@ class Stop:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if self._signal:
+            screen.release()
             os._exit(128 + number)
         self._signal = signal.Signals(number)
         elements.print("Stopping after this step; again to stop at once.", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Protocol
 
 import elements
 
@@ -32,7 +33,26 @@ def train(
     run(Trainer(agent, replay, make_env, make_stream, logger, args))
 
 
-def run(trainer: Trainer) -> None:
+class Iterative(Protocol):
+    """A run as a sequence of short iterations."""
+
+    args: elements.Config
+
+    @property
+    def step(self) -> int:
+        """Steps so far."""
+
+    def iterate(self) -> None:
+        """Do a little."""
+
+    def finish(self, reason: str, report: bool) -> None:
+        """Save everything and say how it went; evaluate if there is time to."""
+
+    def close(self) -> None:
+        """Release all parts."""
+
+
+def run(trainer: Iterative) -> None:
     """Iterate until it is time to stop, and leave everything saved and closed."""
     args = trainer.args
     with contextlib.closing(trainer), Stop(args.steps, args.duration) as stop:

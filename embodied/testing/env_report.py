@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import cloudpickle
 import numpy as np
 import psutil
 
-from embodied.core import base, wrappers
+from embodied.core import base, parcel, wrappers
 from embodied.core.driver import ProcessEnv
 from embodied.envs.faults import user_traceback
 from embodied.envs.registry import TaskError
@@ -101,7 +100,7 @@ def own_process(make_env: Make) -> Finding:
     name, remedy = "own process", "make it from plain arguments: no open files, locks, "
     remedy += "sockets or lambdas around them"
     try:
-        cloudpickle.dumps(make_env)
+        parcel.dumps(make_env)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return Finding(name, False, f"its factory cannot be sent, {reason}", remedy)

@@ -12,6 +12,7 @@ import pytest
 from dreamerv3 import config as settings
 from dreamerv3 import outputs
 from dreamerv3.main import make_logger
+from embodied import metrics
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -59,7 +60,7 @@ def test_make_logger(tmp_path, capsys):
     logger.add({"image": np.zeros((3, 8, 8, 3), np.uint8)}, prefix="report/openloop")
     logger.write()
     logger.close()
-    assert "step 7  episode/score 42" in capsys.readouterr().out
+    assert "step 7  0:00  score 42  length 1,000 steps" in capsys.readouterr().out
     row = json.loads((tmp_path / "scores.jsonl").read_text())
     assert (row["step"], row["episode/score"]) == (7, 42.0)
     assert (tmp_path / "media/report/openloop/image/000000000007.mp4").exists()
@@ -81,3 +82,20 @@ def test_the_docs_name_every_output():
     for name in outputs.OUTPUTS:
         assert f"| `{name}` |" in page
         assert f"**{name}**" in page
+
+
+def test_what_a_run_waits_for():
+    def waiting(status, **changes):
+        return outputs._waiting(settings.to_config(values(**changes)), status)
+
+    compiles = "compiling, about a minute on a CPU"
+    status = metrics.Status(steps=100)
+    assert waiting(status) == f"for the first steps; {compiles}"
+    assert "recorded steps" in waiting(status, script="train_offline")
+    assert "4 episodes" in waiting(status, script="eval_only")
+    assert waiting(status, random_agent=True) == "for the first steps"
+    status.add([(7, "fps/train", 0.0)])
+    assert waiting(status) == f"for the first updates; {compiles}"
+    assert waiting(status, random_agent=True) == ""
+    status.add([(9, "fps/train", 3.0)])
+    assert waiting(status) == ""

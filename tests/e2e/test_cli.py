@@ -111,6 +111,7 @@ def test_train_says_what_it_does_and_goes_on(tmp_path):
     assert "Stopped at step 800" in result.stdout
     result = call("--logdir", logdir, "--script", "eval_only")
     assert result.returncode == 0, result.stderr
+    assert "Changed since the last run" not in result.stdout
     assert re.search(r"Score of 4 episodes: mean \d", result.stdout)
     message = refused("--logdir", logdir, "--task", "bounce_64", "--seed", 3)
     assert "2 problems" in message
@@ -168,6 +169,7 @@ def test_a_parallel_run_goes_on_and_can_be_evaluated(tmp_path):
     assert len((logdir / "scores.jsonl").read_text()) == steps
     result = call("--logdir", logdir, "--script", "eval_only")
     assert result.returncode == 0, result.stderr
+    assert "Changed since the last run" not in result.stdout
     assert re.search(r"Score of 4 episodes: mean \d", result.stdout)
     result = call("--logdir", logdir, "--run.steps", 900)
     assert result.returncode == 0, result.stderr

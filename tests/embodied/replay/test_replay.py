@@ -32,6 +32,18 @@ def test_windows_cross_chunks_and_episodes_but_not_streams(directory):
     replay.close()
 
 
+def test_a_batch_may_hold_many_steps_of_a_worker(directory):
+    replay = Replay(length=6, capacity=100, directory=directory, chunksize=4)
+    for start in (0, 5, 10):  # The last one comes again in part.
+        steps = [make_step(1, index) for index in range(start, start + 7)]
+        batch = {k: np.stack([x[k] for x in steps]) for k in steps[0]}
+        seqs = range(start, start + 7)
+        assert replay.add_batch(batch, [1] * 7, seqs) == (5 if start else 7)
+    expect = [tuple(1000 + start + i for i in range(6)) for start in range(12)]
+    assert all_items(replay) == expect
+    replay.close()
+
+
 def test_fifo_eviction_deletes_files(tmp_path):
     replay = Replay(length=3, capacity=5, directory=tmp_path, chunksize=4)
     fill(replay, 1, 40)
