@@ -16,7 +16,7 @@ from embodied.jax import inputs
 from embodied.jax.conv import upsample_conv
 from embodied.jax.distributions import MSE, Distribution
 from embodied.jax.heads import DictHead, vector_outputs
-from embodied.jax.nets import MLP, BlockLinear, Conv, Layer, Linear, Norm, norm_silu
+from embodied.jax.nets import MLP, BlockLinear, Conv, Layer, Linear, Norm
 
 
 class Canvas(eqx.Module):
@@ -104,7 +104,7 @@ class Decoder(eqx.Module):
         deter, stoch = (x.reshape(-1, x.shape[-1]) for x in (deter, stoch))
         x = self.canvas(deter, stoch)
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = norm_silu(upsample_conv(x, *conv.cast(self.dtype)), norm.scale)
+            x = jax.nn.silu(norm(upsample_conv(x, *conv.cast(self.dtype))))
         x = upsample_conv(x, *self.imgout.cast(self.dtype)).astype(jnp.float32)
         x = jax.nn.sigmoid(x).reshape((*batch, *x.shape[1:]))
         splits = np.cumsum([channels for _, channels in self.images])[:-1]

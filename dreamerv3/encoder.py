@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from elements import Space
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 
 from embodied.jax import inputs
 from embodied.jax.conv import conv_pool
-from embodied.jax.nets import MLP, Conv, Norm, norm_silu
+from embodied.jax.nets import MLP, Conv, Norm
 
 
 class Encoder(eqx.Module):
@@ -68,7 +69,7 @@ class Encoder(eqx.Module):
         x = images.reshape((-1, *images.shape[-3:]))
         x = x.astype(self.dtype) / 255 - 0.5
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = norm_silu(conv_pool(x, *conv.cast(self.dtype)), norm.scale)
+            x = jax.nn.silu(norm(conv_pool(x, *conv.cast(self.dtype))))
         return x.reshape((*images.shape[:-3], -1))
 
 

@@ -25,7 +25,7 @@ def tune() -> None:
 
 
 def release() -> None:
-    """Return memory that compiling left unused to the system (glibc)."""
+    """Return the memory that compiling left unused to the system (only in glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if sys.platform == "linux" and trim:
         trim(0)

@@ -125,16 +125,6 @@ class Norm(eqx.Module):
         return rms_norm(x, self.scale)
 
 
-@jax.checkpoint
-def norm_silu(x: Float[Array, "*B D"], scale: Float[Array, " D"]) -> Array:
-    """SiLU of the RMSNorm, computed again for its gradient.
-
-    For maps of images: they are most of the memory of a step, and autodiff would keep
-    four intermediate results of the size of each.
-    """
-    return jax.nn.silu(rms_norm(x, scale))
-
-
 class Layer(eqx.Module):
     """Linear → RMSNorm → SiLU."""
 
