@@ -58,7 +58,8 @@ def learn(
     config, scores = settings.to_config(values), Scores()
 
     def make(index: int) -> base.Env:
-        return environments.wrap_env(make_env(seed=environments.env_seed(seed, index, "train")))
+        env_seed = environments.env_seed(seed, index, "train")
+        return environments.wrap_env(make_env(seed=env_seed))
 
     spaces = make(0)
     embodied.run.train(
