@@ -115,7 +115,7 @@ def look(
     """What the agent will see and do, and what a person should know of that."""
     if not offline.has_env(config):
         return offline.spaces(config), ()
-    known = known_spaces(config)
+    known = known_spaces(config.flat)
     if known:
         return known, ()
     env = make_env(config, 0, factory=factory)
@@ -125,13 +125,11 @@ def look(
     return (env.obs_space, env.act_space), env.notes
 
 
-def known_spaces(
-    config: elements.Config,
-) -> tuple[base.Spaces, base.Spaces] | None:
+def known_spaces(values: settings.Flat) -> tuple[base.Spaces, base.Spaces] | None:
     """The spaces in the log directory, for a task that only other machines can run."""
-    if not placement.relies_on_spaces(config.flat):
+    if not placement.relies_on_spaces(values):
         return None
-    return spacefile.read(config.logdir)
+    return spacefile.read(values["logdir"])
 
 
 def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:

@@ -152,6 +152,11 @@ class ProcessEnv(base.Env):
     def act_space(self) -> base.Spaces:
         return self._spaces[1]
 
+    @property
+    def pid(self) -> int | None:
+        """The process of the environment."""
+        return self._process.pid
+
     @functools.cached_property
     def _spaces(self) -> tuple[base.Spaces, base.Spaces]:
         return self._receive(self.START_TIMEOUT)
