@@ -22,7 +22,17 @@ Trains a DreamerV3 agent. Run the same command again to go on where it stopped.
   dreamerv3 --'.*\\.units' 128          (a pattern changes every key it matches)
 """
 
-
+SCRIPTS = {
+    "parallel": "Train with one process a role, supervised.",
+    "parallel_env": "One environment of a parallel run elsewhere, --replica N.",
+    "parallel_envs": "All environment processes of a parallel run elsewhere.",
+    "parallel_replay": "The replay of a parallel run elsewhere.",
+    "parallel_logger": "The logger of a parallel run elsewhere.",
+    "train": "Train in one process.",
+    "train_eval": "Train in one process, with regular evaluation episodes.",
+    "train_offline": "Learn from recorded steps, --replay DIR; evaluate in --task.",
+    "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
+}
 ALIASES = {"replay": "replay.source"}  # Short names of keys.
 
 

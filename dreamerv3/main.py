@@ -9,7 +9,6 @@ from functools import partial as bind
 from typing import Any
 
 import elements
-import numpy as np
 
 import embodied
 import embodied.metrics
@@ -19,22 +18,11 @@ import embodied.streams
 from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, offline, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
+from dreamerv3.environments import EnvFactory, make_env
+from dreamerv3.flags import SCRIPTS
 from dreamerv3.viewing import report
-from embodied.core import base, batchenv, spacefile, wrappers
-from embodied.envs import custom, registry
+from embodied.core import base, spacefile
 from embodied.run import parallel
-
-SCRIPTS = {
-    "parallel": "Train with one process a role, supervised.",
-    "parallel_env": "One environment of a parallel run elsewhere, --replica N.",
-    "parallel_envs": "All environment processes of a parallel run elsewhere.",
-    "parallel_replay": "The replay of a parallel run elsewhere.",
-    "parallel_logger": "The logger of a parallel run elsewhere.",
-    "train": "Train in one process.",
-    "train_eval": "Train in one process, with regular evaluation episodes.",
-    "train_offline": "Learn from recorded steps, --replay DIR; evaluate in --task.",
-    "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
-}
 
 # Scripts that go on in a log directory.
 TRAINING = ("parallel", "train", "train_eval", "train_offline")
@@ -127,11 +115,21 @@ def look(
     """What the agent will see and do, and what a person should know of that."""
     if not offline.has_env(config):
         return offline.spaces(config), ()
+    known = known_spaces(config.flat)
+    if known:
+        return known, ()
     env = make_env(config, 0, factory=factory)
     env.close()
     if config.script == offline.SCRIPT:
         offline.check_env(config, env)
     return (env.obs_space, env.act_space), env.notes
+
+
+def known_spaces(values: settings.Flat) -> tuple[base.Spaces, base.Spaces] | None:
+    """The spaces in the log directory, for a task that only other machines can run."""
+    if not placement.relies_on_spaces(values):
+        return None
+    return spacefile.read(values["logdir"])
 
 
 def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
@@ -262,75 +260,6 @@ def make_replay(
         seed=config.seed,
         name=folder,
     )
-
-
-def make_env(
-    config: elements.Config,
-    index: int = 0,
-    mode: str = "train",
-    factory: Callable[..., Any] | None = None,
-    **overrides: Any,
-) -> base.Env:
-    """Environment `index` of the task, seeded and wrapped for the agent."""
-    return wrap_env(make_bare_env(config, index, mode, factory, **overrides))
-
-
-def make_bare_env(
-    config: elements.Config,
-    index: int = 0,
-    mode: str = "train",
-    factory: Callable[..., Any] | None = None,
-    **overrides: Any,
-) -> base.Env:
-    """Environment `index` of the task, seeded, as its suite gives it."""
-    if factory:
-        custom.hold(config.task, factory)  # In whatever process this is.
-    options = {**config.env.get(registry.suite_of(config.task), {}), **overrides}
-    seed = env_seed(config.seed, index, mode)
-    return registry.make(config.task, seed, index, **options)
-
-
-class EnvFactory:
-    """Makes environment `index`, or several that share one simulator."""
-
-    def __init__(
-        self,
-        config: elements.Config,
-        mode: str = "train",
-        factory: Callable[..., Any] | None = None,
-    ):
-        self._config, self._mode, self._factory = config, mode, factory
-
-    def __call__(self, index: int) -> base.Env:
-        return make_env(self._config, index, self._mode, self._factory)
-
-    def together(self, indices: Sequence[int]) -> batchenv.BatchEnv | None:
-        """These environments as one, if the suite of the task can do that."""
-        task = self._config.task
-        seeds = [env_seed(self._config.seed, index, self._mode) for index in indices]
-        options = self._config.env.get(registry.suite_of(task), {})
-        return registry.make_together(task, seeds, **options)
-
-
-def env_seed(seed: int, index: int, mode: str) -> int:
-    """A seed of its own for each environment, the same in every run of this config."""
-    sequence = np.random.SeedSequence([seed, index, mode == "eval"])
-    return int(sequence.generate_state(1)[0] // 2)  # Some simulators take int32.
-
-
-def wrap_env(env: base.Env) -> base.Env:
-    """Bounded actions in [-1, 1], few dtypes, and every value checked."""
-    continuous = [
-        key
-        for key, space in env.act_space.items()
-        if not space.discrete and key != base.RESET
-    ]
-    for key in continuous:
-        env = wrappers.NormalizeAction(env, key)
-    env = wrappers.CheckSpaces(wrappers.UnifyDtypes(env))
-    for key in continuous:
-        env = wrappers.ClipAction(env, key)
-    return env
 
 
 def make_stream(

@@ -112,7 +112,9 @@ def _waiting(config: elements.Config, status: metrics.Status) -> str:
     if config.script == "eval_only":
         return f"for {config.run.eval_episodes} episodes{compiles}"
     if not status.progress.step:
-        return f"for the first steps{compiles}"
+        offline = config.script == "train_offline"
+        what = "recorded steps and first updates" if offline else "first steps"
+        return f"for the {what}{compiles}"
     if not status.written:
         return f"for metrics, which come every {config.run.log_every:g} s{compiles}"
     if trains and not status.trained:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import elements
 
 from dreamerv3.config import Flat, Problem
+from embodied.core import spacefile
+from embodied.envs import registry
 from embodied.rpc import AddressError
 from embodied.rpc import address as addresses
 from embodied.rpc.keys import CLIENT_FILE, SERVER_FILE
@@ -41,6 +44,19 @@ WILDCARDS = ("0.0.0.0", "*", "[::]")  # Can be opened, but not connected to.
 def needs_env(script: str) -> bool:
     """Whether a script makes environments, whose packages must be there."""
     return script not in ("parallel_replay", "parallel_logger")
+
+
+def relies_on_spaces(values: Mapping[str, Any]) -> bool:
+    """Whether only other machines have the packages of the task.
+
+    Then the log directory must hold its spaces; `dreamerv3 env --spaces` writes them.
+    """
+    if values["script"] != "parallel" or not values["run.remote_envs"]:
+        return False
+    suite = registry.SUITES.get(registry.suite_of(values["task"]))
+    if suite is None or not registry.missing_packages(suite):
+        return False
+    return (pathlib.Path(values["logdir"]).expanduser() / spacefile.FILE).exists()
 
 
 def describe(config: elements.Config) -> str:

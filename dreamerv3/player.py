@@ -17,8 +17,8 @@ import elements
 import numpy as np
 
 from dreamerv3 import config as settings
+from dreamerv3 import environments, main
 from dreamerv3 import logdir as directory
-from dreamerv3 import main
 from embodied.core import base, spacefile
 from embodied.core.checkpoint import CheckpointError, read_item
 from embodied.run import restore
@@ -81,7 +81,7 @@ class Player:
 
     def make_env(self, index: int = 0, **overrides: Any) -> base.Env:
         """The environment it was trained in, with options of its suite changed."""
-        return main.make_env(self.config, index, "eval", **overrides)
+        return environments.make_env(self.config, index, "eval", **overrides)
 
     def _batched(self, obs: base.Step) -> bool:
         """Whether observations have a leading dimension; all must agree."""

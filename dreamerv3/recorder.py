@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from dreamerv3 import main, offline
+from dreamerv3 import environments, offline
 from embodied.core import base, spacefile, wrappers
 from embodied.envs import gymnasium as adapters
 from embodied.envs import options
@@ -44,7 +44,7 @@ class Recorder(gymnasium.Wrapper):
         name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self._adapter = adapters.adapt(name, self._tap, render=render, vector=vector)
         seen = options.present(self._adapter, resize=resize, gray=gray)
-        self._view = main.wrap_env(seen)
+        self._view = environments.wrap_env(seen)
         self._scales = {
             key: wrappers.NormalizeAction(self._adapter, key)
             for key, space in self._adapter.act_space.items()

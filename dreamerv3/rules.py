@@ -205,7 +205,8 @@ def _check_names(values: Flat, scripts: Collection[str]) -> list[Problem]:
         rule = "there is no such script"
         problems.append(Problem("script", values["script"], rule, remedy))
     alone = (values["script"], values["task"]) == (offline.SCRIPT, offline.NO_TASK)
-    if alone or not placement.needs_env(values["script"]):
+    elsewhere = placement.relies_on_spaces(values)
+    if alone or elsewhere or not placement.needs_env(values["script"]):
         return problems
     try:
         registry.resolve(values["task"])

@@ -9,7 +9,7 @@ import pytest
 
 from dreamerv3 import config as settings
 from dreamerv3 import flags, rules
-from dreamerv3.commands import keys
+from dreamerv3.commands import env, keys
 from dreamerv3.main import SCRIPTS
 from embodied import rpc
 
@@ -56,6 +56,12 @@ def test_a_command_is_accepted(command, tmp_path, monkeypatch, capsys):
         assert "client.json" in capsys.readouterr().out
         return
     rpc.make_keys(tmp_path / "keys")
+    if command[0] == "env":
+        words = [word.replace("~", str(tmp_path)) for word in command[1:]]
+        args, rest = env.make_parser().parse_known_args(words)
+        assert not rest
+        assert env.read_address(args.connect, args.key)[1]
+        return
     command = [word.replace("~", str(tmp_path)) for word in command]
     command = [word.replace("/tmp/far/keys", f"{tmp_path}/keys") for word in command]
     problems = []

@@ -11,6 +11,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write one HTML file about a run, to send to someone.",
     "eval": "Play episodes with a trained agent: mean score, interval, video.",
     "export": "Write a trained policy to one file that needs only JAX.",
+    "env": "Join a running training with environments of this machine.",
     "check-env": "Try out an environment and say what is wrong with it.",
     "envs": "List the suites, what is installed, and how to install the rest.",
 }

@@ -13,9 +13,7 @@ from typing import Any
 
 import elements
 
-from dreamerv3 import config as settings
-from dreamerv3 import flags, rules
-from dreamerv3 import main as training
+from dreamerv3 import environments
 from dreamerv3.commands import picture
 from dreamerv3.commands.base import CommandError
 from embodied.core import base
@@ -57,27 +55,16 @@ def main(argv: Sequence[str]) -> None:
     args, rest = parser.parse_known_args(argv)
     if args.steps < 30:
         raise CommandError(f"--steps {args.steps} says too little; give at least 30")
-    config = read_config(args.task, rest)
+    config = environments.read_config(args.task, rest)
     sys.exit(0 if check(config, args.steps, args.picture) else 1)
-
-
-def read_config(task: str, argv: Sequence[str]) -> elements.Config:
-    """The settings of a run on this task."""
-    problems: list[settings.Problem] = []
-    typed = flags.parse(["--task", task, *argv], problems)
-    values = flags.layer(settings.read_blocks(), typed, {}, problems)
-    problems += rules.check(values, training.SCRIPTS)
-    if problems:
-        raise settings.ConfigError(problems)
-    return settings.to_config(values)
 
 
 def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
     """Print findings as they come; whether all is well."""
     is_strict = registry.suite_of(config.task) in STRICT
     strict: dict[str, Any] = {"strict": True} if is_strict else {}
-    make_bare = bind(training.make_bare_env, config, **strict)
-    make_env = bind(training.make_env, config)
+    make_bare = bind(environments.make_bare_env, config, **strict)
+    make_env = bind(environments.make_env, config)
     print(f"{config.task}\n")
     findings = []
     for finding in env_report.examine(make_bare, make_env, steps):
@@ -128,10 +115,17 @@ def _last(make_env: Any, path: pathlib.Path) -> list[Finding]:
     try:
         findings = [agent_finding(env)]
         findings += [Finding("note", None, note) for note in env.notes]
-        picture.draw(env, path)
+        findings.append(_draw(env, path))
     finally:
         env.close()
-    findings.append(Finding("picture", True, str(path)))
     for finding in findings:
         print(line(finding), flush=True)
     return findings
+
+
+def _draw(env: base.Env, path: pathlib.Path) -> Finding:
+    """The picture, where there is something to draw with."""
+    if not importlib.util.find_spec("matplotlib"):
+        return Finding("picture", None, "not drawn, there is no matplotlib here")
+    picture.draw(env, path)
+    return Finding("picture", True, str(path))

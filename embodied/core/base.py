@@ -210,7 +210,8 @@ class Replay(abc.ABC):
         added = 0
         for index, worker in enumerate(workers):
             step = {key: value[index] for key, value in steps.items()}
-            added += self.add(step, worker, None if seqs is None else seqs[index])
+            new = self.add(step, worker, None if seqs is None else seqs[index])
+            added += new is not False  # One that does not tell counts every step.
         return added
 
     @abc.abstractmethod

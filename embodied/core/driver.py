@@ -11,10 +11,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
-from embodied.core import base
+from embodied.core import base, parcel
 
 Policy = Callable[[base.Carry, base.Batch], tuple[base.Carry, base.Batch, base.Batch]]
 OnStep = Callable[[base.Batch, Sequence[int]], None]
@@ -140,7 +139,7 @@ class ProcessEnv(base.Env):
         # Forking a process that runs JAX threads can deadlock, so spawn.
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        args = (other, cloudpickle.dumps(make_env))
+        args = (other, parcel.dumps(make_env))
         self._process = context.Process(target=_serve, args=args, daemon=True)
         self._process.start()
         other.close()
@@ -152,6 +151,11 @@ class ProcessEnv(base.Env):
     @property
     def act_space(self) -> base.Spaces:
         return self._spaces[1]
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the environment."""
+        return self._process.pid
 
     @functools.cached_property
     def _spaces(self) -> tuple[base.Spaces, base.Spaces]:
@@ -204,7 +208,7 @@ def _serve(pipe: multiprocessing.connection.Connection, make_env: bytes) -> None
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # Parent is gone.
         try:
-            env = cloudpickle.loads(make_env)()
+            env = parcel.loads(make_env)()
             answer = env.obs_space, env.act_space
         except Exception as error:
             pipe.send((None, _describe(error)))
@@ -237,7 +241,7 @@ def _describe(error: Exception) -> tuple[Exception, str]:
 def _portable(error: Exception) -> Exception:
     """The exception itself if it survives pickling, else one with the same words."""
     try:
-        cloudpickle.loads(cloudpickle.dumps(error))
+        parcel.loads(parcel.dumps(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error

@@ -19,11 +19,7 @@ def write(
     directory: str | os.PathLike, obs_space: base.Spaces, act_space: base.Spaces
 ) -> None:
     """Keep the spaces in a directory."""
-    kinds = {"obs": obs_space, "act": act_space}
-    tree = {
-        kind: {key: _encode(space) for key, space in spaces.items()}
-        for kind, spaces in kinds.items()
-    }
+    tree = encode(obs_space, act_space)
     path = pathlib.Path(directory) / FILE
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(tree, indent=1) + "\n")
@@ -41,6 +37,15 @@ def read(directory: str | os.PathLike) -> tuple[base.Spaces, base.Spaces] | None
         for kind in ("obs", "act")
     )
     return obs_space, act_space
+
+
+def encode(obs_space: base.Spaces, act_space: base.Spaces) -> dict[str, Any]:
+    """Spaces as plain numbers, texts, lists and dicts."""
+    kinds = {"obs": obs_space, "act": act_space}
+    return {
+        kind: {key: _encode(space) for key, space in spaces.items()}
+        for kind, spaces in kinds.items()
+    }
 
 
 def _encode(space: elements.Space) -> dict[str, Any]:

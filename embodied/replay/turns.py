@@ -1,4 +1,4 @@
-"""Calls that take turns, without a hand-over between threads for each of them."""
+"""Calls of many threads that take turns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Turns:
     """Runs one call at a time, in the order in which they came.
 
     Threads that come while one is at work leave their calls to it and sleep until they
-    are done. With a lock each call would end by waking up the next thread and waiting
-    until it runs on another core, which takes a tenth of the time of a call here.
-    Nobody works for others for long: those who came meanwhile choose the next.
+    are done, so that it need not wait for the next one to wake up before work goes on.
+    Nobody works for others for long: after those that were there when its own call was
+    done, the first of those who came meanwhile goes on.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
 """Remote calls over ZeroMQ: servers, batching servers, clients, keys, addresses."""
 
+from embodied.rpc.address import AUTO as AUTO
 from embodied.rpc.address import resolve as resolve
 from embodied.rpc.batching import BatchServer as BatchServer
 from embodied.rpc.client import Client as Client

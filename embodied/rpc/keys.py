@@ -78,8 +78,9 @@ def load_server(directory: str | os.PathLike) -> ServerKeys:
 
 
 def load_client(directory: str | os.PathLike) -> ClientKeys:
-    """The client's keys that `make_keys` stored."""
-    path = pathlib.Path(directory) / CLIENT_FILE
+    """The client's keys that `make_keys` stored; also by the path of the file."""
+    path = pathlib.Path(directory)
+    path = path if path.suffix == ".json" else path / CLIENT_FILE
     return ClientKeys(**_read(path, {"public", "secret", "server"}))
 
 

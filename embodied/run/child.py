@@ -11,8 +11,7 @@ import traceback
 from types import FrameType
 from typing import Any
 
-import cloudpickle
-
+from embodied.core import parcel
 from embodied.run import role
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -29,7 +28,7 @@ def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     role.attach(beat)
     _listen()
     try:
-        target, args = cloudpickle.loads(payload)
+        target, args = parcel.loads(payload)
         target(*args)
     except role.StoppedError:
         _exit(0)  # It was asked to end while it waited for another role.

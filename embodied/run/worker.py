@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from multiprocessing import resource_tracker
 from typing import Any
 
-import cloudpickle
 import elements
 
+from embodied.core import parcel
 from embodied.run import child
 from embodied.run import role as this_role
 
@@ -73,7 +73,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._beat = context.Value(this_role.Beat, lock=False)
         self._pipe, other = context.Pipe(duplex=False)
-        payload = cloudpickle.dumps((self.role.target, self.role.args))
+        payload = parcel.dumps((self.role.target, self.role.args))
         args = (payload, self._beat, other, os.getpid())
         process = context.Process(target=child.main, args=args, name=self.role.name)
         # Signals go to the whole group, also to a process that only starts.

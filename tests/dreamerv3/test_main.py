@@ -4,7 +4,7 @@ import elements
 import numpy as np
 import pytest
 
-from dreamerv3 import config, flags, main
+from dreamerv3 import config, environments, flags, main
 from embodied.core import base
 from embodied.envs.dummy import Dummy
 from embodied.run import restore
@@ -42,14 +42,14 @@ def settings(*argv) -> elements.Config:
 
 def test_every_environment_of_a_run_has_a_seed_of_its_own():
     seeds = {
-        main.env_seed(seed, index, mode)
+        environments.env_seed(seed, index, mode)
         for seed in (0, 1)
         for index in range(100)
         for mode in ("train", "eval")
     }
     assert len(seeds) == 400
     assert all(0 <= seed < 2**31 for seed in seeds)
-    assert main.env_seed(3, 5, "train") == main.env_seed(3, 5, "train")
+    assert environments.env_seed(3, 5, "train") == environments.env_seed(3, 5, "train")
 
 
 def test_seed_and_index_decide_what_an_environment_shows():
@@ -77,6 +77,6 @@ def test_a_held_factory_gets_the_options_of_custom_tasks():
     config = settings("--task", "python:make", "--env.custom.gray", "True")
     env = main.make_env(config, 2, factory=make)
     assert env.obs_space["image"].shape == (64, 64, 1)
-    assert seen == [(main.env_seed(0, 2, "train"), 2)]
+    assert seen == [(environments.env_seed(0, 2, "train"), 2)]
     assert "96x96" in env.notes[0]
     assert base.RESET in env.act_space

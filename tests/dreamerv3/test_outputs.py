@@ -12,6 +12,7 @@ import pytest
 from dreamerv3 import config as settings
 from dreamerv3 import outputs
 from dreamerv3.main import make_logger
+from embodied import metrics
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -81,3 +82,20 @@ def test_the_docs_name_every_output():
     for name in outputs.OUTPUTS:
         assert f"| `{name}` |" in page
         assert f"**{name}**" in page
+
+
+def test_what_a_run_waits_for():
+    def waiting(status, **changes):
+        return outputs._waiting(settings.to_config(values(**changes)), status)
+
+    compiles = "compiling, about a minute on a CPU"
+    status = metrics.Status(steps=100)
+    assert waiting(status) == f"for the first steps; {compiles}"
+    assert "recorded steps" in waiting(status, script="train_offline")
+    assert "4 episodes" in waiting(status, script="eval_only")
+    assert waiting(status, random_agent=True) == "for the first steps"
+    status.add([(7, "fps/train", 0.0)])
+    assert waiting(status) == f"for the first updates; {compiles}"
+    assert waiting(status, random_agent=True) == ""
+    status.add([(9, "fps/train", 3.0)])
+    assert waiting(status) == ""

@@ -16,18 +16,19 @@ from embodied.replay import Replay
 
 ROOT = pathlib.Path(__file__).parents[2]
 ADDRESSES = ("actor", "replay", "logger")
+PROGRAM = (sys.executable, "-m", "dreamerv3")
 
 
 class Command:
     """A command whose output goes to a file, so that nobody has to read along."""
 
-    def __init__(self, output, *args, prefix=(), env=None):
+    def __init__(self, output, *args, prefix=(), env=None, program=PROGRAM, cwd=ROOT):
         self.output = pathlib.Path(output)
-        command = [*prefix, sys.executable, "-m", "dreamerv3", *args]
+        command = [*prefix, *program, *args]
         with self.output.open("a") as file:
             self.process = subprocess.Popen(
                 list(map(str, command)),
-                cwd=ROOT,
+                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ import elements
 
 import embodied
 from dreamerv3 import config as settings
-from dreamerv3 import main
+from dreamerv3 import environments, main
 from embodied.core import base
 
 # The block `track` with more training per step, which makes the tests shorter.
@@ -58,7 +58,8 @@ def learn(
     config, scores = settings.to_config(values), Scores()
 
     def make(index: int) -> base.Env:
-        return main.wrap_env(make_env(seed=main.env_seed(seed, index, "train")))
+        env_seed = environments.env_seed(seed, index, "train")
+        return environments.wrap_env(make_env(seed=env_seed))
 
     spaces = make(0)
     embodied.run.train(

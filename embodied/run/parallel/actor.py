@@ -12,11 +12,11 @@ import elements
 import numpy as np
 
 from embodied import rpc
-from embodied.core import base
+from embodied.core import base, spacefile
 from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
-from embodied.run import role
-from embodied.run.parallel import bottleneck, wire
+from embodied.run import restore, role
+from embodied.run.parallel import bottleneck, roster, wire
 from embodied.run.parallel.outbox import Outbox
 
 FORGET_AFTER = 300.0  # Seconds after which the state of a silent environment is freed.
@@ -49,7 +49,13 @@ def parallel_actor(
         timeout=args.actor_timeout,
         spaces={**agent.obs_space, **wire.ROUTING},
     )
-    server.bind("enroll", wire.Forward(replay.enroll))
+    enroll = wire.Forward(replay.enroll)
+    reception = make_reception(agent, enroll, args)
+    server.bind("enroll", reception.enroll_placed if args.remote_envs else enroll)
+    for name in ("greet", "join"):
+        server.bind(name, getattr(reception, name))
+    for name in ("stay", "leave"):
+        server.bind(name, getattr(reception.roster, name))
     due_log = Seconds(args.log_every)
     part = role.Part("actor")
     with contextlib.ExitStack() as stack:
@@ -70,6 +76,18 @@ def parallel_actor(
         logger.add(actor.stats())
         if not role.stopping():
             role.complete()
+
+
+def make_reception(
+    agent: base.Agent, enroll: Callable[[], int], args: elements.Config
+) -> roster.Reception:
+    """Where environments that come and go get numbers beyond those of the run."""
+    members = roster.Roster(roster.location(args), args.envs + args.eval_envs)
+    spaces = spacefile.encode(agent.obs_space, agent.act_space)
+    config = restore.meta(args)["config"]
+    facts = {key: config[key] for key in ("seed", "task") if key in config}
+    facts["rows"] = batch_size(args)
+    return roster.Reception(members, enroll, spaces, facts)
 
 
 def sender(replay: rpc.Client, args: elements.Config) -> Callable[..., rpc.Future]:

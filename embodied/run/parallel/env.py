@@ -80,6 +80,11 @@ class EnvWorker:
             wire.IS_EVAL: np.full(size, is_eval),
         }
 
+    def move(self, envids: Sequence[int]) -> None:
+        """Call the environments by other numbers from here on."""
+        assert len(envids) == len(self._envs), (len(self._envs), envids)
+        self._routing[wire.ENVID] = np.asarray(envids, np.int32)
+
     def begin(self, life: int) -> None:
         """Number steps from here on as those of a life of this process.
 

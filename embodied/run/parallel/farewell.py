@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from typing import Any
 
 import elements
 
 from embodied import rpc
 from embodied.core import base
 from embodied.run import role
-from embodied.run.parallel import wire
+from embodied.run.parallel import roster, wire
 
 PATIENCE = 5.0  # Seconds in which roles elsewhere may hear that the run is over.
 
@@ -22,7 +24,7 @@ def parallel_farewell(args: elements.Config) -> None:
     """
     while not role.wait_stop(1.0):
         role.beat()
-    if args.remote_envs and not dismiss_envs(args):
+    if not dismiss_envs(args):
         _print(f"not all environments asked at {args.actor_addr} within")
     if args.remote_replay:
         end_role("replay", args.replay_addr, args)
@@ -32,35 +34,66 @@ def parallel_farewell(args: elements.Config) -> None:
 
 def dismiss_envs(args: elements.Config, patience: float = PATIENCE) -> bool:
     """Answer whoever asks for an action that the run is over; whether all did."""
-    doorman = Doorman(args.envs + args.eval_envs)
+    path = roster.location(args)
+    members, placed = roster.read(path)
+    amount = sum(map(len, members.values()))
+    if args.remote_envs and (placed or not members):
+        amount += args.envs + args.eval_envs
+    if not amount:
+        return True
+    doorman = Doorman(amount, members)
     server = rpc.Server(args.actor_addr, "actor", keys=wire.server_keys(args))
-    server.bind("act", doorman.act)
-    server.bind("enroll", doorman.enroll)
+    for name in ("act", "enroll", "greet", "join", "stay", "leave"):
+        server.bind(name, getattr(doorman, name))
     server.start(block=False)
     try:
         return doorman.wait(patience)
     finally:
         server.close()
+        path.unlink(missing_ok=True)  # Who comes to the next run joins anew.
 
 
 class Doorman:
     """Sends environments home and knows when all have gone."""
 
-    def __init__(self, amount: int):
+    def __init__(self, amount: int, members: roster.Members):
         self._amount = amount
+        self._members = members
         self._gone: set[int] = set()
         self._all = threading.Event()
 
     def act(self, rows: base.Batch) -> None:
         """The answer to a request for actions."""
-        self._gone.update(rows[wire.ENVID].tolist())
-        if len(self._gone) >= self._amount:
-            self._all.set()
-        raise wire.RunOverError("the run is over")
+        self._send_home(rows[wire.ENVID].tolist())
+
+    def join(self, member: str, count: int, spaces: dict[str, Any]) -> None:
+        """The answer to a member that noticed the end of the actor."""
+        self._send_home(self._members.get(member, ()))
+
+    def stay(self, member: str) -> None:
+        """The answer to a member that wants to go on."""
+        self._send_home(self._members.get(member, ()))
+
+    def leave(self, member: str) -> None:
+        """A member leaves by itself."""
+        self._count(self._members.get(member, ()))
 
     def enroll(self) -> None:
         """The answer to an environment that is about to begin."""
+        self._send_home(())
+
+    def greet(self, spaces: dict[str, Any]) -> None:
+        """The answer to environments that are about to join."""
+        self._send_home(())
+
+    def _send_home(self, envids: Iterable[int]) -> None:
+        self._count(envids)
         raise wire.RunOverError("the run is over")
+
+    def _count(self, envids: Iterable[int]) -> None:
+        self._gone.update(envids)
+        if len(self._gone) >= self._amount:
+            self._all.set()
 
     def wait(self, timeout: float) -> bool:
         """Wait until all environments have asked."""

@@ -6,11 +6,10 @@ import pathlib
 from collections.abc import Callable
 from functools import partial as bind
 
-import cloudpickle
 import elements
 
 from embodied import rpc
-from embodied.core import base
+from embodied.core import base, parcel
 from embodied.rpc.address import is_local
 from embodied.run.parallel import wire
 from embodied.run.parallel.agent import parallel_agent
@@ -36,12 +35,13 @@ def combined(
     args: elements.Config,
 ) -> None:
     """Launch every role, supervise them, and block until the run ends."""
+    expects_guests = rpc.AUTO not in args.actor_addr  # It can be told to others.
     args = resolve(args)
     provide_keys(args)
     factories = (make_replay_train, make_replay_eval, make_stream)
-    replays = tuple(map(cloudpickle.dumps, factories))
-    env_train, env_eval = map(cloudpickle.dumps, (make_env_train, make_env_eval))
-    logger, agent = cloudpickle.dumps(make_logger), cloudpickle.dumps(make_agent)
+    replays = tuple(map(parcel.dumps, factories))
+    env_train, env_eval = map(parcel.dumps, (make_env_train, make_env_eval))
+    logger, agent = parcel.dumps(make_logger), parcel.dumps(make_agent)
     make_role = bind(Role, budget=args.budget, grace=args.stop_timeout, essential=True)
     slow = {"hang": args.agent_timeout, "start": args.agent_timeout}
     slow["thread"] = not args.agent_process
@@ -53,7 +53,7 @@ def combined(
     roles.append(make_role("agent", parallel_agent, (agent, args), AGENT, **slow))
     if not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
-    if args.remote_envs or args.remote_replay or args.remote_logger:
+    if expects_guests or args.remote_envs or args.remote_replay or args.remote_logger:
         roles.append(make_role("farewell", parallel_farewell, (args,), FAREWELL))
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"
     reason = Supervisor(roles, status).run(args.duration)

@@ -222,7 +222,8 @@ class ReplayStore:
         added = 0
         try:
             with self._timer.section("add"):
-                added = replay.add_batch(stored, envids, seqs)
+                told = replay.add_batch(stored, envids, seqs)
+            added = count if told is None else told  # A user's replay may not count.
         finally:
             if limiter and added < count:
                 limiter.take_back(count - added)

@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
 import elements
 import numpy as np
 
 from embodied import rpc
-from embodied.core import base
+from embodied.core import base, parcel
 from embodied.core.clock import Seconds
 from embodied.run import role
 
@@ -40,7 +39,7 @@ ROUTING: base.Spaces = {
 
 def factory(make: bytes | Callable[..., Any]) -> Callable[..., Any]:
     """A factory that may have been pickled for the way to this process."""
-    return cloudpickle.loads(make) if isinstance(make, bytes) else make
+    return parcel.loads(make) if isinstance(make, bytes) else make
 
 
 class RunOverError(Exception):
@@ -60,7 +59,13 @@ def connect(
     Waits for that role as long as it takes, since it may be placed by hand and is
     restarted if it dies. Raises `StoppedError` if this process is to end before.
     """
-    keys = client_keys(args)
+    return reach(address, client_keys(args), name, **options)
+
+
+def reach(
+    address: str, keys: rpc.ClientKeys | None, name: str, **options: Any
+) -> rpc.Client:
+    """A client of a server, for which it waits as long as it takes."""
     client = rpc.Client(address, name, keys=keys, connect_timeout=None, **options)
     try:
         _await_server(client, f"{name} waits for a server at {address}.")

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("envpool")
 
 from dreamerv3 import config as settings
-from dreamerv3 import main
+from dreamerv3 import environments
 from embodied import envs
 from embodied.core.batchenv import Separate, make_batch
 from embodied.envs.envpool import Pool
@@ -93,14 +93,15 @@ def make_config(task):
 
 
 def test_an_env_process_makes_one_pool():
-    batch = make_batch(main.EnvFactory(make_config("envpool_CartPole-v1")), (0, 1, 2))
+    factory = environments.EnvFactory(make_config("envpool_CartPole-v1"))
+    batch = make_batch(factory, (0, 1, 2))
     assert isinstance(batch, Pool)
     worker = EnvWorker(batch, (0, 1, 2), False)
     rows = worker.step(worker.reset_action())
     assert rows["envid"].tolist() == [0, 1, 2]
     assert rows["obs"].shape == (3, 4)
     worker.close()
-    batch = make_batch(main.EnvFactory(make_config("bounce_32")), (0, 1))
+    batch = make_batch(environments.EnvFactory(make_config("bounce_32")), (0, 1))
     assert isinstance(batch, Separate)
 
 

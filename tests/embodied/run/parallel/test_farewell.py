@@ -12,6 +12,7 @@ from embodied.run.parallel import farewell, wire
 
 def make_args(tmp_path, **changes):
     args = {"logdir": str(tmp_path), "key_dir": "", "envs": 2, "eval_envs": 1}
+    args["remote_envs"] = True
     names = ("actor_addr", "replay_addr", "logger_addr")
     args |= {name: rpc.resolve("ipc://{auto}") for name in names}
     return elements.Config({**args, **changes})

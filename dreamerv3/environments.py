@@ -1,0 +1,98 @@
+"""Environments as the agent needs them: by task, seeded and wrapped.
+
+Apart from the rest of training, since machines that only run environments have neither
+JAX nor what metrics need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import elements
+import numpy as np
+
+from dreamerv3 import config as settings
+from dreamerv3 import flags, rules
+from embodied.core import base, batchenv, wrappers
+from embodied.envs import custom, registry
+
+
+def read_config(task: str, argv: Sequence[str]) -> elements.Config:
+    """The settings of a run on this task, with flags of the user's."""
+    problems: list[settings.Problem] = []
+    typed = flags.parse(["--task", task, *argv], problems)
+    values = flags.layer(settings.read_blocks(), typed, {}, problems)
+    problems += rules.check(values, flags.SCRIPTS)
+    if problems:
+        raise settings.ConfigError(problems)
+    return settings.to_config(values)
+
+
+def make_env(
+    config: elements.Config,
+    index: int = 0,
+    mode: str = "train",
+    factory: Callable[..., Any] | None = None,
+    **overrides: Any,
+) -> base.Env:
+    """Environment `index` of the task, seeded and wrapped for the agent."""
+    return wrap_env(make_bare_env(config, index, mode, factory, **overrides))
+
+
+def make_bare_env(
+    config: elements.Config,
+    index: int = 0,
+    mode: str = "train",
+    factory: Callable[..., Any] | None = None,
+    **overrides: Any,
+) -> base.Env:
+    """Environment `index` of the task, seeded, as its suite gives it."""
+    if factory:
+        custom.hold(config.task, factory)  # In whatever process this is.
+    options = {**config.env.get(registry.suite_of(config.task), {}), **overrides}
+    seed = env_seed(config.seed, index, mode)
+    return registry.make(config.task, seed, index, **options)
+
+
+class EnvFactory:
+    """Makes environment `index`, or several that share one simulator."""
+
+    def __init__(
+        self,
+        config: elements.Config,
+        mode: str = "train",
+        factory: Callable[..., Any] | None = None,
+    ):
+        self._config, self._mode, self._factory = config, mode, factory
+
+    def __call__(self, index: int) -> base.Env:
+        return make_env(self._config, index, self._mode, self._factory)
+
+    def together(self, indices: Sequence[int]) -> batchenv.BatchEnv | None:
+        """These environments as one, if the suite of the task can do that."""
+        task = self._config.task
+        seeds = [env_seed(self._config.seed, index, self._mode) for index in indices]
+        options = self._config.env.get(registry.suite_of(task), {})
+        return registry.make_together(task, seeds, **options)
+
+
+def env_seed(seed: int, index: int, mode: str) -> int:
+    """A seed of its own for each environment, the same in every run of this config."""
+    sequence = np.random.SeedSequence([seed, index, mode == "eval"])
+    return int(sequence.generate_state(1)[0] // 2)  # Some simulators take int32.
+
+
+def wrap_env(env: base.Env) -> base.Env:
+    """Bounded actions in [-1, 1], few dtypes, and every value checked."""
+    continuous = [
+        key
+        for key, space in env.act_space.items()
+        if not space.discrete and key != base.RESET
+    ]
+    for key in continuous:
+        env = wrappers.NormalizeAction(env, key)
+    env = wrappers.CheckSpaces(wrappers.UnifyDtypes(env))
+    for key in continuous:
+        env = wrappers.ClipAction(env, key)
+    return env
