@@ -29,6 +29,7 @@ def vectors(kit):
     return {k: v for k, v in kit.obs_space.items() if k != "image"}
 
 
+@pytest.mark.slow
 def test_without_compilation(kit, vectors):
     """`jax.jit=False` gives the same numbers, one operation at a time."""
     results = []
