@@ -177,7 +177,7 @@ def test_learns_to_act_from_random_actions(tmp_path):
     random = ["--script", "train", "--random_agent", "--run.steps", 6000]
     train(*track, *random, "--logdir", tmp_path / "random")
     words = ["--script", "train_offline", "--replay", tmp_path / "random"]
-    words += ["--run.steps", 12000, "--run.eval_episodes", 50]
+    words += ["--run.steps", 9000, "--run.eval_episodes", 50]
     train(*track, *words, "--logdir", tmp_path / "run", "--run.report_every", 1e6)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]

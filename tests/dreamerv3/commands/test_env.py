@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import elements
 import pytest
 
 from dreamerv3 import main
@@ -65,12 +66,16 @@ def test_a_training_without_the_suite_reads_the_spaces(tmp_path, monkeypatch, ca
     assert str(tmp_path / "spaces.json") in capsys.readouterr().out
     missing = registry.SUITES["dummy"]._replace(needs=("nowhere_installed",))
     monkeypatch.setitem(registry.SUITES, "dummy", missing)
-    values = {"script": "parallel", "run.remote_envs": True, "task": "dummy_disc"}
-    values["logdir"] = str(tmp_path)
-    obs_space, act_space = main.known_spaces(values)
+    config = elements.Config(
+        script="parallel",
+        task="dummy_disc",
+        logdir=str(tmp_path),
+        run={"remote_envs": True},
+    )
+    obs_space, act_space = main.known_spaces(config)
     made = Dummy("disc")
     assert obs_space.keys() == made.obs_space.keys()
     assert act_space == made.act_space
-    assert main.known_spaces({**values, "run.remote_envs": False}) is None
-    assert main.known_spaces({**values, "logdir": str(tmp_path / "new")}) is None
-    assert main.known_spaces({**values, "task": "bounce_32"}) is None
+    assert main.known_spaces(config.update({"run.remote_envs": False})) is None
+    assert main.known_spaces(config.update(logdir=str(tmp_path / "new"))) is None
+    assert main.known_spaces(config.update(task="bounce_32")) is None
