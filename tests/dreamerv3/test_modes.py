@@ -52,6 +52,7 @@ def test_without_compilation(kit, vectors):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bfloat16(kit):
     """Losses stay close, parameters and statistics stay float32."""
     options = {"agent.eval_mode": "greedy"}
