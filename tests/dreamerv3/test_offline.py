@@ -181,5 +181,6 @@ def test_learns_to_act_from_random_actions(tmp_path):
     train(*track, *words, "--logdir", tmp_path / "run", "--run.report_every", 1e6)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    (score,) = [r["eval/episode/score"] for r in rows if "eval/episode/score" in r]
-    assert score > 8
+    scores = [r["eval/episode/score"] for r in rows if "eval/episode/score" in r]
+    assert len(scores) == 50
+    assert sum(scores) / len(scores) > 8
