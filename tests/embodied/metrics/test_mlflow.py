@@ -7,16 +7,19 @@ mlflow = pytest.importorskip("mlflow")
 
 
 @pytest.mark.slow  # Making the tables of the database takes most of it.
-def test_every_kind_and_going_on(tmp_path, every_kind):
+@pytest.mark.parametrize("files", [False, True], ids=["database", "files"])
+def test_every_kind_and_going_on(tmp_path, every_kind, monkeypatch, files):
     from embodied.metrics.mlflow import MlflowOutput
 
     logdir = tmp_path / "first"
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "store").as_uri() if files else ""
     config = {"run.steps": 500, "agent.mults": (1, 2), "logger.mlflow.uri": ""}
     for start in range(2):
-        output = MlflowOutput(logdir, 7, config, "dreamer")
+        output = MlflowOutput(logdir, 7, config, "dreamer", uri)
         output([(step + 20 * start, *rest) for step, *rest in every_kind])
         output.close()
-    client = mlflow.MlflowClient(f"sqlite:///{logdir}/mlflow.db")
+    client = mlflow.MlflowClient(uri or f"sqlite:///{logdir}/mlflow.db")
     experiment = client.get_experiment_by_name("dreamer")
     (run,) = client.search_runs([experiment.experiment_id])  # One, also after going on.
     assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
