@@ -204,8 +204,9 @@ def measure_threaded_inserts(
         insert_batches(replay, steps, count, 1000 + index * ENVS)
 
     def one_thread() -> None:
-        for index in range(args.threads):
-            insert(index)
+        for _ in range(count):
+            for index in range(args.threads):
+                insert_batches(replay, steps, 1, 1000 + index * ENVS)
 
     def many_threads() -> None:
         threaded(insert, args.threads)

@@ -19,7 +19,6 @@ from embodied.replay.index import Index
 from embodied.replay.layout import Records, Schema
 from embodied.replay.selectors import Selector, Uniform
 from embodied.replay.store import ChunkStore
-from embodied.replay.turns import Turns
 from embodied.replay.windows import Copier
 from embodied.replay.writer import Placement, undo
 
@@ -40,11 +39,11 @@ class Replay(base.Replay):
     one they live in memory and are part of what `save` returns. `memory` bounds the
     resident bytes of the files and `compress` shrinks completed ones in the background.
 
-    Adders take turns, and so do samplers, as more at once would only get in each
-    other's way. Two kinds of locks, never waited for in another order: `_lock` guards
-    the index and is held for no copy or I/O; each chunk has one that keeps `update`
-    apart from readers. The memory of an evicted chunk is not reused while anyone still
-    reads it, so they read what was there.
+    Four locks, never waited for in another order: `_adding` lets one thread add at a
+    time, and `_sampling` one sample, as more would only get in each other's way;
+    `_lock` guards the index and is held for no copy or I/O; each chunk has one that
+    keeps `update` apart from readers. The memory of an evicted chunk is not reused
+    while anyone still reads it, so they read what was there.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class Replay(base.Replay):
         self.length, self.capacity, self.name = length, int(capacity), name
         self.online = online
         self._rng = np.random.default_rng(seed)
-        self._adding = Turns()
-        self._sampling = Turns()
+        self._adding = threading.Lock()
+        self._sampling = threading.Lock()
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._closed = False
@@ -99,7 +98,7 @@ class Replay(base.Replay):
         Returns whether the step was new.
         """
         batch, seqs = stepcheck.as_arrays(step), None if seq is None else [seq]
-        return self._adding.run(self._add, batch, [worker], seqs) == 1
+        return self._add(batch, [worker], seqs) == 1
 
     def add_batch(
         self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
@@ -110,7 +109,7 @@ class Replay(base.Replay):
         how many were new.
         """
         batch = stepcheck.as_batch(steps, len(workers))
-        return self._adding.run(self._add, batch, workers, seqs)
+        return self._add(batch, workers, seqs)
 
     def sample(
         self, batch: int, mode: Mode = "train", timeout: float | None = None
@@ -124,7 +123,13 @@ class Replay(base.Replay):
             raise ValueError(f"batch must be at least 1, not {batch}")
         with self._ready:
             self._wait(timeout)  # Once there are items, there always are.
-        return self._sampling.run(self._sample, batch, mode)
+        with self._sampling:
+            with self._lock:
+                spots = self._index.draw(self._rng, batch, fresh=mode == "train")
+                self._counts["samples"] += batch
+                records = self._records
+            assert records is not None
+            return self._copier.read(spots, records, self.length)
 
     def update(self, data: Batch) -> None:
         """Write values back into stored steps by `stepid`; evicted steps are skipped.
@@ -171,11 +176,20 @@ class Replay(base.Replay):
 
     def save(self) -> dict[str, Any]:
         """Counters, and the steps if they are in memory; in files they are safe."""
-        return self._adding.run(self._save)
+        with self._adding:
+            with self._lock:
+                chunks = list(self._index.chunks.values())
+            dumped = self._store.dump(chunks)
+            return {"version": VERSION, "order": self._index.order, "chunks": dumped}
 
     def load(self, data: Any) -> None:
         """Restore what `save` returned. Steps in a directory were found before."""
-        self._adding.run(self._load, data)
+        with self._adding, self._lock:
+            if data["chunks"]:
+                if self._index.order:
+                    raise ValueError(f"{self.name} must be empty to load into it")
+                self._recover(self._store.restore(data["chunks"]))
+            self._index.order = max(self._index.order, int(data["order"]))
 
     def flush(self) -> None:
         """Return once all is compressed and on disk, safe from a loss of power."""
@@ -189,7 +203,9 @@ class Replay(base.Replay):
 
     def close(self) -> None:
         """Turn away all who wait or add, and let others open the directory."""
-        self._adding.run(self._turn_away)
+        with self._adding, self._ready:
+            self._closed = True
+            self._ready.notify_all()
         if self._compressor:
             self._compressor.close()
         for chunk in list(self._index.chunks.values()):
@@ -200,56 +216,28 @@ class Replay(base.Replay):
     def _add(
         self, batch: Batch, workers: Sequence[int], seqs: Sequence[int] | None
     ) -> int:
-        """In turn: store those steps that are not there yet, and count them."""
-        if self._closed:
-            raise ReplayClosedError(f"{self.name} is closed")
+        """Store those steps that are not there yet, and count them."""
         if not len(workers):
             return 0
-        records = self._records or Records(stepcheck.infer_schema(batch))
-        blocks = stepcheck.to_blocks(batch, records)
-        placements = self._write(blocks, workers, seqs, records.schema)
-        with self._ready:
-            self._records = records
-            self._counts["duplicates"] += len(workers) - len(placements)
-            self._counts["inserts"] += len(placements)
-            dropped = self._index.commit(placements)
-            self._ready.notify_all()
-        for chunk in dropped:
-            self._store.delete(chunk)
+        with self._adding:
+            if self._closed:
+                raise ReplayClosedError(f"{self.name} is closed")
+            records = self._records or Records(stepcheck.infer_schema(batch))
+            blocks = stepcheck.to_blocks(batch, records)
+            placements = self._write(blocks, workers, seqs, records.schema)
+            with self._ready:
+                self._records = records
+                self._counts["duplicates"] += len(workers) - len(placements)
+                self._counts["inserts"] += len(placements)
+                dropped = self._index.commit(placements)
+                self._ready.notify_all()
+            for chunk in dropped:
+                self._store.delete(chunk)
         if self._compressor:
             for x in placements:
                 if x.row + 1 == x.chunk.size:
                     self._compressor.submit(x.chunk)
         return len(placements)
-
-    def _sample(self, batch: int, mode: Mode) -> Batch:
-        """In turn: choose items and copy them."""
-        with self._lock:
-            spots = self._index.draw(self._rng, batch, fresh=mode == "train")
-            self._counts["samples"] += batch
-            records = self._records
-        assert records is not None
-        return self._copier.read(spots, records, self.length)
-
-    def _save(self) -> dict[str, Any]:
-        """In turn, so that no step is half there."""
-        with self._lock:
-            chunks = list(self._index.chunks.values())
-        dumped = self._store.dump(chunks)
-        return {"version": VERSION, "order": self._index.order, "chunks": dumped}
-
-    def _load(self, data: Any) -> None:
-        with self._lock:
-            if data["chunks"]:
-                if self._index.order:
-                    raise ValueError(f"{self.name} must be empty to load into it")
-                self._recover(self._store.restore(data["chunks"]))
-            self._index.order = max(self._index.order, int(data["order"]))
-
-    def _turn_away(self) -> None:
-        with self._ready:
-            self._closed = True
-            self._ready.notify_all()
 
     def _write(
         self,
