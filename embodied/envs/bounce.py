@@ -42,10 +42,10 @@ class Bounce(base.Env):
     in one image and the agent needs memory. Actions are left, stay and right. The ball
     bounces whether it is caught or not, so that everything but the agent's own choice
     can be predicted, and perfect play catches it each time; a catch needs the paddle
-    exactly under the ball. Task `32` or `64` is the image size.
+    exactly under the ball. Task `16`, `32` or `64` is the image size.
     """
 
-    TASKS = ("32", "64")
+    TASKS = ("16", "32", "64")
     MOVES = (-1, 0, 1)
 
     def __init__(self, task: str = "32", length: int = 100, seed: int = 0):

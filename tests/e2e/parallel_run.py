@@ -19,7 +19,8 @@ from embodied.metrics import JSONLOutput, TerminalOutput
 from embodied.testing import NumpyAgent
 
 BATCH, LENGTH, CONTEXT = 4, 5, 1
-PAUSE = 0.05  # Seconds, much longer than anything else takes here.
+PAUSE = 0.2  # Seconds, much longer than anything else takes here.
+TURN = 0.05  # The same where two take turns: the actor waits that long for a batch.
 NOTED = 0.25  # Seconds of waiting from which on an environment notes it.
 
 
@@ -98,8 +99,12 @@ def make_faulty(fault, logdir, index):
 class SlowEnv(wrappers.Wrapper):
     """Takes a while for each step."""
 
+    def __init__(self, env, pause):
+        super().__init__(env)
+        self._pause = pause
+
     def step(self, action):
-        time.sleep(PAUSE)
+        time.sleep(self._pause)
         return self.env.step(action)
 
 
@@ -113,12 +118,12 @@ class SlowAgent(NumpyAgent):
         return super().train(carry, data)
 
     def policy(self, carry, obs, mode="train"):
-        time.sleep(PAUSE if self.slow in ("policy", "both") else 0)
+        time.sleep({"policy": PAUSE, "both": TURN}.get(self.slow, 0))
         return super().policy(carry, obs, mode)
 
 
-def make_slow_env(logdir, index):
-    return SlowEnv(make_watched(logdir, index))
+def make_slow_env(pause, logdir, index):
+    return SlowEnv(make_watched(logdir, index), pause)
 
 
 def make_agent(slow="", watched=False):
@@ -185,7 +190,7 @@ if __name__ == "__main__":
     fault = options.pop("fault")
     maker = make_watched
     if options["slow"] in ("env", "both"):
-        maker = make_slow_env
+        maker = bind(make_slow_env, PAUSE if options["slow"] == "env" else TURN)
     if fault:
         maker = bind(make_faulty, fault)
     main(make_env=bind(maker, options["logdir"]), **options)

@@ -50,6 +50,13 @@ class Run:
         self.reader = threading.Thread(target=read, daemon=True)
         self.reader.start()
 
+    def printed(self):
+        """All that the run printed, once it has ended."""
+        if not self.reader:
+            return self.process.stdout.read()
+        self.reader.join(30)
+        return self.output
+
     def roles(self):
         return json.loads((self.logdir / "roles.json").read_text())
 
@@ -60,12 +67,10 @@ class Run:
             if condition():
                 return
             if self.process.poll() is not None:
-                pytest.fail(
-                    f"the run ended before {what}:\n{self.process.stdout.read()}"
-                )
+                pytest.fail(f"the run ended before {what}:\n{self.printed()}")
             pause.wait(0.05)
         os.killpg(self.process.pid, signal.SIGKILL)
-        pytest.fail(f"no {what} in {timeout} s:\n{self.process.stdout.read()}")
+        pytest.fail(f"no {what} in {timeout} s:\n{self.printed()}")
 
     def wait_episodes(self, amount):
         self.wait_for(lambda: len(self.scores()) >= amount, f"{amount} episodes")
@@ -229,8 +234,8 @@ def check_metric_counts(run):
 
 
 SLOW = {
-    ("--slow", "env", "--train_ratio", 200): "env: environments are busy",
-    ("--slow", "policy", "--train_ratio", 200): "actor: it is busy",
+    ("--slow", "env", "--train_ratio", 50): "env: environments are busy",
+    ("--slow", "policy", "--train_ratio", 50): "actor: it is busy",
     ("--slow", "train"): "learner: it waits only",
     # Environments and policy take turns, so that neither is busy all the time.
     ("--slow", "both", "--actor_batch", 4): "replay limiter: the learner waits",

@@ -183,7 +183,7 @@ class Actor:
         with self._timer.section("policy"), self._under_way(), self._lock:
             obs = {key: value[:count] for key, value in rows.items()}
             actions, outs = self._choose(obs)
-            self._fps.step(count)
+            self._fps.step(count - int(np.count_nonzero(obs[wire.IS_EVAL])))
             self._env_seconds += float(obs[wire.ENV_TIME].sum())
             self._env_rows += count
         # The action of a last step is never applied, so it must carry no signal.

@@ -71,7 +71,7 @@ def test_unknown_suite_names_the_nearest():
 
 
 def test_unknown_task_lists_the_known():
-    with pytest.raises(registry.TaskError, match="bounce_32 or bounce_64"):
+    with pytest.raises(registry.TaskError, match="bounce_16, bounce_32 or bounce_64"):
         envs.make("bounce_48")
 
 
