@@ -51,17 +51,8 @@ def describe(
 
 def closing(config: elements.Config) -> str:
     """The score of the last episodes, and what can be done next."""
-    path = pathlib.Path(config.logdir) / "scores.jsonl"
-    rows = path.read_text().splitlines()[-RECENT:] if path.exists() else []
-    scores = [json.loads(row)["episode/score"] for row in rows]
-    scores = [score for score in scores if score is not None]  # Not finite.
-    score = "no episode has ended yet"
-    if scores:
-        score = f"mean score of the last {len(scores)} episodes {np.mean(scores):.2f}"
-    if config.script == OFFLINE:
-        score = "that of the last evaluation is in the line above"
     flag = f"dreamerv3 --logdir {config.logdir}"
-    evaluate = f"dreamerv3 eval {config.logdir}"
+    score, evaluate = _score(config), f"dreamerv3 eval {config.logdir}"
     if config.task == NO_TASK:
         score, evaluate = "none, there was no environment", f"{flag} --task TASK"
     return (
@@ -69,6 +60,33 @@ def closing(config: elements.Config) -> str:
         f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
         f"Evaluate: {evaluate}"
     )
+
+
+def _score(config: elements.Config) -> str:
+    """How the run went, from what its logger wrote."""
+    elsewhere = config.script == "parallel" and config.run.remote_logger
+    if elsewhere or "jsonl" not in config.logger.outputs:
+        return "the scores are not kept on this machine"
+    name, key, recent = "scores.jsonl", "episode/score", RECENT
+    kind, none = "episodes", "no episode has ended yet"
+    if config.script == OFFLINE:
+        name, key = "metrics.jsonl", "eval/episode/score"
+        recent = config.run.eval_episodes
+        kind, none = "evaluated episodes", "no evaluation was completed"
+    scores = _read_scores(pathlib.Path(config.logdir) / name, key)[-recent:]
+    scores = [score for score in scores if score is not None]  # Not finite.
+    if not scores:
+        return none
+    return f"mean score of the last {len(scores)} {kind} {np.mean(scores):.2f}"
+
+
+def _read_scores(path: pathlib.Path, key: str) -> list[float | None]:
+    """A metric of all complete lines; a killed logger may leave half of one."""
+    if not path.exists():
+        return []
+    with path.open() as file:
+        rows = [row for row in file if row.endswith("\n") and f'"{key}"' in row]
+    return [json.loads(row)[key] for row in rows]
 
 
 def training(config: elements.Config) -> str:
@@ -133,14 +151,15 @@ def _model(config: elements.Config) -> str:
 
 
 def _size_hint(config: elements.Config) -> list[str]:
-    """A word to whoever starts the default size, the largest but one, on a CPU."""
+    """A word to whoever starts the default size, or a larger one, on a CPU."""
     if config.random_agent or config.script == "eval_only":
         return []
-    if config.agent.dyn.rssm.deter < LARGE or not _on_cpu(config.jax.platform):
+    units = config.agent.dyn.rssm.deter
+    if units < LARGE or not _on_cpu(config.jax.platform):
         return []
     return [
-        "the model has size200m, which is very slow on a CPU; --configs size1m or "
-        "size12m is quicker"
+        f"a model with {units:,} recurrent units is very slow on a CPU; "
+        "--configs size1m or size12m is quicker"
     ]
 
 

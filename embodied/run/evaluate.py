@@ -41,11 +41,6 @@ class Evaluator:
         self._collector.flush(logger, PREFIX)
         logger.add(self._report(), prefix="eval")
 
-    @property
-    def scores(self) -> list[float]:
-        """Of all episodes so far."""
-        return self._collector.scores
-
     def close(self) -> None:
         self._collector.close()
         self.replay.close()

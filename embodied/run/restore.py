@@ -26,16 +26,15 @@ def meta(args: elements.Config) -> dict[str, Any]:
     return {"config": _plain(dict(values))}
 
 
-def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) -> bool:
+def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) -> None:
     """Go on from the run's own checkpoint, else start from `args.from_checkpoint`."""
     if checkpoint.exists():
         checkpoint.load()
         elements.print(f"Resumed from {directory(args)}.", flush=True)
-        return True
+        return
     if args.from_checkpoint:
         load_agent(agent, args)
     checkpoint.save(wait=True)
-    return False
 
 
 def load_agent(agent: base.Agent, args: elements.Config) -> None:

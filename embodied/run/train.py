@@ -17,8 +17,6 @@ from embodied.run.evaluate import Evaluator
 from embodied.run.learn import Learner, MakeStream
 from embodied.run.stop import Stop
 
-RECENT = 100  # Episodes over which the final score is averaged.
-
 
 def train(
     make_agent: Callable[[], base.Agent],
@@ -46,7 +44,7 @@ class Iterative(Protocol):
         """Do a little."""
 
     def finish(self, reason: str, report: bool) -> None:
-        """Save everything and say how it went; evaluate if there is time to."""
+        """Save everything and say why it ended; evaluate if there is time to."""
 
     def close(self) -> None:
         """Release all parts."""
@@ -115,18 +113,13 @@ class Trainer:
             self._checkpoint.save()
 
     def finish(self, reason: str, report: bool) -> None:
-        """Last checkpoint, report and metrics, and a line on how it went."""
+        """Last checkpoint, report and metrics, and a line on why it ended."""
         self._checkpoint.save(wait=True)
         if report:
             self._report()
             self._checkpoint.save(wait=True)
         self._log()
-        line = f"Stopped at step {self.step:,}: {reason}."
-        scores = self._collector.scores[-RECENT:]
-        if scores:
-            mean = sum(scores) / len(scores)
-            line += f" Mean score of the last {len(scores)} episodes: {mean:.2f}."
-        elements.print(line, flush=True)
+        elements.print(f"Stopped at step {self.step:,}: {reason}.", flush=True)
 
     def close(self) -> None:
         """Close all parts, also if one of them fails to."""

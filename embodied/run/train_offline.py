@@ -91,7 +91,7 @@ class OfflineTrainer:
             self._checkpoint.save()
 
     def finish(self, reason: str, report: bool) -> None:
-        """Last checkpoint, report and metrics, and a line on how it went."""
+        """Last checkpoint, report and metrics, and a line on why it ended."""
         self._checkpoint.save(wait=True)
         if report:
             self._report()
@@ -99,10 +99,6 @@ class OfflineTrainer:
         self._log()
         updates = f"{self._learner.updates:,} gradient updates"
         line = f"Stopped at step {self.step:,} after {updates}: {reason}."
-        if report and self._evaluator:
-            scores = self._evaluator.scores[-self.args.eval_episodes :]
-            mean = sum(scores) / len(scores)
-            line += f" Mean score of the last {len(scores)} evaluated: {mean:.2f}."
         elements.print(line, flush=True)
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def test_without_an_environment(recorded, tmp_path, capsys):
 def test_evaluates_in_an_environment(recorded, tmp_path, capsys):
     words = [*QUICK, *CARTPOLE, "--replay", recorded / "replay", "--logdir", tmp_path]
     train(*words, "--run.steps", 20, "--run.eval_episodes", 3)
-    assert "Mean score of the last 3 evaluated" in capsys.readouterr().out
+    assert "mean score of the last 3 evaluated episodes" in capsys.readouterr().out
     assert {"eval/episode/score", "fps/train"} <= metrics(tmp_path)
 
 

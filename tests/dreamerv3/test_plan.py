@@ -1,5 +1,7 @@
 """What a run tells before it starts."""
 
+import json
+
 import pytest
 
 from dreamerv3 import config, plan
@@ -36,3 +38,45 @@ def test_without_an_accelerator_jax_takes_the_cpu(monkeypatch):
     assert HINT in describe(jax__platform="auto")
     monkeypatch.setattr(plan, "ACCELERATORS", ("/dev/null",))
     assert HINT not in describe(jax__platform="auto")
+
+
+def test_the_hint_names_the_size_that_was_chosen():
+    assert "12,288 recurrent units" in describe(agent__dyn__rssm__deter=12288)
+
+
+def closing(logdir, **changes):
+    values = {**BLOCKS.defaults, "logdir": str(logdir), **changes}
+    return plan.closing(config.to_config(values)).splitlines()[0]
+
+
+def write(path, key, scores, rest=""):
+    rows = [json.dumps({"step": i, key: score}) for i, score in enumerate(scores)]
+    path.write_text("".join(f"{row}\n" for row in rows) + rest)
+
+
+def test_the_score_of_the_last_episodes(tmp_path):
+    assert "no episode has ended yet" in closing(tmp_path)
+    write(tmp_path / "scores.jsonl", "episode/score", [9] * 5 + [1, 3] * 9 + [None, 2])
+    assert "the last 19 episodes 2.00" in closing(tmp_path)
+
+
+def test_half_a_line_is_not_read(tmp_path):
+    torn = '{"step": 7, "episode/score": 1'
+    write(tmp_path / "scores.jsonl", "episode/score", [4], torn)
+    assert "the last 1 episodes 4.00" in closing(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"logger.outputs": ("terminal",)}, {"run.remote_logger": True}]
+)
+def test_scores_that_are_elsewhere(tmp_path, changes):
+    assert "not kept on this machine" in closing(tmp_path, **changes)
+
+
+def test_the_score_of_the_last_evaluation(tmp_path):
+    changes = {"script": "train_offline", "run.eval_episodes": 2}
+    path = tmp_path / "metrics.jsonl"
+    write(path, "train/loss", [1.0])
+    assert "no evaluation was completed" in closing(tmp_path, **changes)
+    write(path, "eval/episode/score", [8.0, 1.0, 2.0])
+    assert "the last 2 evaluated episodes 1.50" in closing(tmp_path, **changes)
