@@ -15,6 +15,8 @@ from embodied.core.checkpoint import CheckpointError
 from embodied.envs.registry import TaskError
 from embodied.run.supervisor import RoleError
 
+INTERRUPTED = 130  # What a shell says of a program that ended by Ctrl-C.
+
 
 def cli() -> None:
     """Run what was typed: a user's mistake is a message and a non-zero exit."""
@@ -41,6 +43,9 @@ def cli() -> None:
     except RoleError as error:
         print(f"dreamerv3: the run failed, {error}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("dreamerv3: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader went away, as in `dreamerv3 --help | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

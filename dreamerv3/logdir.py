@@ -11,7 +11,7 @@ import elements
 import ruamel.yaml
 
 from dreamerv3 import config
-from dreamerv3.config import Flat, Problem, show
+from dreamerv3.config import ConfigError, Flat, Problem, show
 
 FILE = "config.yaml"
 
@@ -49,7 +49,15 @@ def load(logdir: str | os.PathLike) -> Flat:
     path = pathlib.Path(logdir) / FILE
     if not path.exists():
         return {}
-    return config.flatten(ruamel.yaml.YAML(typ="safe").load(path.read_text()))
+    try:
+        found = ruamel.yaml.YAML(typ="safe").load(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds no settings but {found!r:.40}")
+    except (OSError, ValueError, ruamel.yaml.YAMLError) as error:
+        rule = f"cannot be read: {' '.join(str(error).split())}"
+        remedy = "repair it, or choose another --logdir"
+        raise ConfigError([Problem("logdir", str(path), rule, remedy)]) from error
+    return config.flatten(found)
 
 
 def save(values: Flat) -> None:

@@ -86,7 +86,7 @@ def write_report(config: elements.Config) -> None:
     try:
         report.write(config.logdir, path)
         elements.print(f"Report:   {path}", flush=True)
-    except (OSError, KeyboardInterrupt) as error:
+    except (OSError, ConfigError, KeyboardInterrupt) as error:
         reason = str(error) or "interrupted"
         elements.print(f"Report:   not written, {reason}", color="yellow", flush=True)
 

@@ -25,6 +25,7 @@ from embodied.run import restore
 
 # One device that runs the policy, wherever and however the agent was trained.
 ALONE = {
+    "jax.platform": "auto",  # What this machine has.
     "jax.policy_devices": (0,),
     "jax.train_devices": (0,),
     "jax.mesh": (-1, 1, 1),

@@ -127,5 +127,9 @@ def _draw(env: base.Env, path: pathlib.Path) -> Finding:
     """The picture, where there is something to draw with."""
     if not importlib.util.find_spec("matplotlib"):
         return Finding("picture", None, "not drawn, there is no matplotlib here")
-    picture.draw(env, path)
+    try:
+        picture.draw(env, path)
+    except (OSError, ValueError) as error:  # It cannot be written, or not as this.
+        remedy = "give a file that can be written, for example --picture seen.png"
+        return Finding("picture", None, f"not drawn, {error}", remedy)
     return Finding("picture", True, str(path))

@@ -31,12 +31,11 @@ def main(argv: Sequence[str]) -> None:
         overrides["seed"] = args.seed
     agent = player.load(args.logdir, **overrides)
     elements.print(f"{agent.config.task}, agent of step {agent.step:,}.", flush=True)
+    if args.video:
+        check_pictures(agent)  # Before the episodes, which may take long.
     print(summary(scores(agent, args.episodes, args.envs)), flush=True)
     if args.video:
-        frames = np.concatenate([episode(agent, i) for i in range(args.video_episodes)])
-        args.video.parent.mkdir(parents=True, exist_ok=True)
-        args.video.write_bytes(video.encode_mp4(frames, agent.config.logger.fps))
-        print(f"Video of {len(frames)} frames: {args.video}")
+        write_video(agent, args.video, args.video_episodes)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -108,6 +107,24 @@ def episode(agent: player.Player, index: int) -> np.ndarray:
     return enlarge(np.stack(frames))
 
 
+def write_video(agent: player.Player, path: pathlib.Path, episodes: int) -> None:
+    """An mp4 file of some episodes."""
+    frames = np.concatenate([episode(agent, i) for i in range(episodes)])
+    content = video.encode_mp4(frames, agent.config.logger.fps)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error}") from error
+    print(f"Video of {len(frames)} frames: {path}")
+
+
+def check_pictures(agent: player.Player) -> None:
+    """Raise if the environment has nothing to show in a video."""
+    with contextlib.closing(agent.make_env(0)) as env:
+        picture(env, env.step(agent.reset()))
+
+
 def enlarge(frames: np.ndarray) -> np.ndarray:
     """Repeat the pixels of small frames, which players would blur."""
     factor = max(1, VIDEO_SIZE // max(frames.shape[1:3]))
@@ -118,10 +135,10 @@ def picture(env: base.Env, obs: base.Step) -> np.ndarray:
     """What people are shown: the environment's own picture, or what the agent sees."""
     image = env.render()
     if image is not None:
-        return image
+        return video.to_pixels(image)
     for key, space in env.obs_space.items():
         if len(space.shape) == 3 and space.dtype == np.uint8:
-            return np.asarray(obs[key])
+            return video.to_pixels(obs[key])
     raise CommandError(
         "--video needs pictures, but the environment has no render() and no image "
         f"among its observations {sorted(env.obs_space)}"
@@ -130,10 +147,12 @@ def picture(env: base.Env, obs: base.Step) -> np.ndarray:
 
 def _progress(episodes: int) -> Any:
     """A callback that prints about ten lines."""
-    step = max(1, episodes // 10)
+    step, shown = max(1, episodes // 10), 0
 
     def show(done: int) -> None:
-        if done % step == 0 and done < episodes:
+        nonlocal shown
+        if done // step > shown and done < episodes:  # Several may end at once.
+            shown = done // step
             elements.print(f"{done} of {episodes} episodes", flush=True)
 
     return show

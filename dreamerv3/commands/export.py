@@ -34,8 +34,11 @@ def main(argv: Sequence[str]) -> None:
     if agent.config.random_agent:
         raise CommandError(f"{args.logdir} is a run with random_agent: no policy")
     program, about = export_policy(agent, args.batch, args.platforms)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    write(args.output, program, about)
+    try:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        write(args.output, program, about)
+    except OSError as error:
+        raise CommandError(f"cannot write {args.output}: {error}") from error
     size = args.output.stat().st_size
     print(
         f"{agent.config.task}, agent of step {agent.step:,}: {args.output}, {size:,} B"

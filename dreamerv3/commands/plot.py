@@ -140,12 +140,17 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--metric", default=SCORE, help=f"what to draw ({SCORE})")
     result.add_argument("--axis", default="step", choices=("step", "time"))
     result.add_argument(
-        "--bins", type=_positive, default=60, help="points of a curve (60)"
+        "--bins", type=bins, default=60, help="points of a curve (60)"
     )
     return result
 
 
-def _positive(text: str) -> int:
-    if int(text) < 2:
-        raise argparse.ArgumentTypeError("must be 2 or more")
-    return int(text)
+def bins(text: str) -> int:
+    """How many points a curve has."""
+    try:
+        amount = int(text)
+    except ValueError:
+        amount = 0
+    if amount < 2:
+        raise argparse.ArgumentTypeError(f"'{text}' must be a number, 2 or more")
+    return amount

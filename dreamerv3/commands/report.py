@@ -28,9 +28,13 @@ def main(argv: Sequence[str]) -> None:
                 f"{args.logdir} holds {len(found)} runs ({names}, …); a report is "
                 "about one of them (dreamerv3 plot and view compare runs)"
             )
-        size = report.write(found[0].path, path)
+        content = report.read(found[0].path)
     except runs.RunsError as error:
         raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"cannot read {args.logdir}: {error}") from error
+    try:
+        size = report.save(content, path)
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error}") from error
     print(f"Report: {path} ({size / 1e6:.1f} MB)")

@@ -103,7 +103,11 @@ def settings(store: Store, query: Query) -> dict[str, Any]:
 
 def shown_settings(data: RunData) -> dict[str, str]:
     """Settings of a run as one would type them."""
-    return {k: config.show(v) for k, v in logdir.load(data.run.path).items()}
+    try:
+        found = logdir.load(data.run.path)
+    except config.ConfigError as error:
+        return {logdir.FILE: error.problems[0].rule}
+    return {k: config.show(v) for k, v in found.items()}
 
 
 def health(store: Store, query: Query) -> dict[str, Any]:

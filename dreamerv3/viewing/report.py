@@ -38,10 +38,19 @@ MOST_BYTES = 8_000_000  # Of one video; larger ones are named, not included.
 
 def write(directory: str | os.PathLike, path: pathlib.Path) -> int:
     """Write the report of a run; returns its bytes."""
+    return save(read(directory), path)
+
+
+def read(directory: str | os.PathLike) -> bytes:
+    """The report of a run."""
     store = Store([str(directory)])
     store.read_all()
     (data,) = store.all()
-    content = make(data).encode()
+    return make(data).encode()
+
+
+def save(content: bytes, path: pathlib.Path) -> int:
+    """Write a report whole or not at all; returns its bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_bytes(content)

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from dreamerv3 import config, logdir
 
 DEFAULTS = config.read_blocks().defaults
@@ -55,3 +57,14 @@ def test_what_results_depend_on_may_not_change():
         "agent.eval_mode",
         "logger.fps",
     }
+
+
+@pytest.mark.parametrize("text", ["run: {", "- a list", "", "task: \udcff"])
+def test_broken_settings_are_named(tmp_path, text):
+    path = tmp_path / logdir.FILE
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(config.ConfigError) as info:
+        logdir.load(tmp_path)
+    (problem,) = info.value.problems
+    assert problem.value == str(path)
+    assert "cannot be read" in problem.rule

@@ -1,10 +1,12 @@
 """Loading a trained agent and acting with it."""
 
+import re
+
 import numpy as np
 import pytest
 
 import dreamerv3
-from dreamerv3 import main
+from dreamerv3 import main, player
 from dreamerv3.config import ConfigError
 from embodied.core.checkpoint import CheckpointError
 
@@ -122,3 +124,15 @@ def test_mistakes(logdir, tmp_path):
         dreamerv3.load(logdir, **{"agent.eval_mdoe": "greedy"})
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         dreamerv3.laod  # noqa: B018
+
+
+def test_the_platform_of_the_training_does_not_matter(logdir):
+    path = logdir / "config.yaml"
+    text = path.read_text()
+    try:
+        path.write_text(re.sub(r"\bplatform: \w+", "platform: cuda", text))
+        assert player.read_config(logdir, {}).jax.platform == "auto"
+        chosen = player.read_config(logdir, {"jax.platform": "cpu"})
+        assert chosen.jax.platform == "cpu"
+    finally:
+        path.write_text(text)

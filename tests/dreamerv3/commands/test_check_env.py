@@ -122,3 +122,10 @@ def test_the_list_of_suites(capsys, monkeypatch):
     assert "installed  Keep a paddle" in lines["bounce"]
     assert "missing    Far away." in lines["far"]
     assert "pip install 'dreamerv3[far]'" in out
+
+
+@pytest.mark.parametrize("name", ["missing/seen.png", "seen.xyz"])
+def test_a_picture_that_cannot_be_written(tmp_path, name):
+    finding = check_env._draw(Dummy("disc"), tmp_path / name)
+    assert finding.ok is None
+    assert finding.text.startswith("not drawn, ")

@@ -1,10 +1,11 @@
 """`dreamerv3 eval`: scores, interval and video."""
 
 import av
+import elements
 import numpy as np
 import pytest
 
-from dreamerv3 import main
+from dreamerv3 import main, player
 from dreamerv3.commands import eval as command
 from dreamerv3.commands.base import CommandError
 
@@ -46,3 +47,45 @@ def test_mistakes(logdir):
         command.parse([str(logdir), "--episodes", "0"])
     with pytest.raises(CommandError, match=r"must end in \.mp4"):
         command.parse([str(logdir), "--video", "x.avi"])
+    with pytest.raises(CommandError, match="cannot write"):
+        command.main([str(logdir), "--episodes", "1", "--video", "/dev/null/x.mp4"])
+
+
+class Blind:
+    """An environment without pictures."""
+
+    obs_space = {"vector": elements.Space(np.float32, (3,))}
+
+    def step(self, action):
+        return {"vector": np.zeros(3, np.float32)}
+
+    def render(self):
+        return None
+
+    def close(self):
+        pass
+
+
+def test_missing_pictures_are_found_before_the_episodes(logdir, monkeypatch):
+    def no_scores(*args):
+        raise AssertionError("episodes were played")
+
+    monkeypatch.setattr(command, "scores", no_scores)
+    monkeypatch.setattr(player.Player, "make_env", lambda self, index: Blind())
+    with pytest.raises(CommandError, match="--video needs pictures"):
+        command.main([str(logdir), "--video", "out.mp4"])
+
+
+def test_pictures_are_pixels_that_can_be_encoded():
+    obs = {"image": np.zeros((8, 6, 4), np.uint8)}  # Four frames, one per channel.
+    env = Blind()
+    env.obs_space = {"image": elements.Space(np.uint8, (8, 6, 4))}
+    assert command.picture(env, obs).shape == (8, 24, 1)
+
+
+def test_progress_is_told_also_if_several_episodes_end_at_once(capsys):
+    show = command._progress(50)
+    for done in (4, 7, 9, 12, 13, 50):
+        show(done)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["7", "12"]

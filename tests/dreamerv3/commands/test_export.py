@@ -72,3 +72,5 @@ def test_other_platforms_need_not_be_here(logdir, tmp_path):
 def test_mistakes(logdir):
     with pytest.raises(CommandError, match="--batch 0"):
         command.parse([str(logdir), "--batch", "0"])
+    with pytest.raises(CommandError, match="cannot write"):
+        command.main([str(logdir), "-o", "/dev/null/policy.zip"])

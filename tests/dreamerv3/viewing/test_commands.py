@@ -133,3 +133,24 @@ def test_help_has_an_example(capsys):
             module.main(["--help"])
         name = pathlib.Path(module.__file__).stem
         assert f"dreamerv3 {name} logdir" in capsys.readouterr().out
+
+
+def test_bins_must_be_a_number(root, capsys):
+    for value in ("1", "many"):
+        with pytest.raises(SystemExit):
+            plot.main([str(root), "--bins", value])
+        assert f"--bins: '{value}' must be a number, 2 or more" in capsys.readouterr().err
+
+
+def test_reading_and_writing_fail_by_their_names(make_run, tmp_path, monkeypatch):
+    run = make_run()
+    run.add_episodes(2)
+    with pytest.raises(CommandError, match="cannot write /dev/null/x"):
+        report.main([str(run.path), "-o", "/dev/null/x"])
+
+    def fail(directory):
+        raise OSError("bad disk")
+
+    monkeypatch.setattr(reports, "read", fail)
+    with pytest.raises(CommandError, match=f"cannot read {run.path}: bad disk"):
+        report.main([str(run.path)])
