@@ -32,8 +32,11 @@ def train(
     `env` is a task such as "gymnasium_CartPole-v1", or a class or factory that makes
     an `embodied.Env`, a `gymnasium.Env` or a `dm_env.Environment`. `configs` names
     blocks of settings. Other settings go by their key, `logdir="logdir/first"`, by
-    their group, `run={"steps": 1000}`, or by both, `**{"run.steps": 1000}`. Mistakes
-    raise `dreamerv3.config.ConfigError`, before anything is started.
+    their group, `run={"steps": 1000}`, or by both, `**{"run.steps": 1000}`.
+
+    Mistakes raise before anything is started: `dreamerv3.config.ConfigError` for
+    settings, `embodied.envs.registry.TaskError` for a task that cannot be made, and
+    `embodied.core.wrappers.SpaceError` for one whose spaces no agent can take.
 
     The run has several processes, each of which imports the program that called this.
     So a program has to call it under `if __name__ == "__main__":`.
@@ -55,7 +58,7 @@ def name_task(
     """The task that stands for an environment, and its factory if no name does.
 
     A class or function that can be imported is named by its module, and one of the
-    running program by its file, so that the command can go on with the run.
+    running program by its module (`python -m`) or its file, so that the command can go on with the run.
     """
     if isinstance(env, str):
         return env, None
@@ -75,6 +78,8 @@ def name_task(
 def _source(module: str) -> str:
     """What a task says to import a module, or nothing if it cannot be imported."""
     if module == "__main__":
+        if _main_module():
+            return _main_module()
         file = _main_file()
         return str(file) if file and file.suffix == ".py" else ""
     try:
@@ -89,6 +94,12 @@ def _main_file() -> pathlib.Path | None:
     return (
         pathlib.Path(file).absolute() if file and pathlib.Path(file).exists() else None
     )
+
+
+def _main_module() -> str:
+    """The module that `python -m` runs; nothing if the program is a file."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return "" if spec is None or spec.name == "__main__" else spec.name
 
 
 @contextlib.contextmanager
@@ -113,7 +124,10 @@ def _guarded() -> Iterator[None]:
 def _import_program(file: str) -> None:
     """Import the program as each process of the run will do."""
     try:
-        runpy.run_path(file, run_name="__mp_main__")
+        if _main_module():  # Its imports may be relative.
+            runpy.run_module(_main_module(), run_name="__mp_main__", alter_sys=True)
+        else:
+            runpy.run_path(file, run_name="__mp_main__")
     except GuardError as error:
         raise GuardError(str(error)) from None  # Its own frames say nothing more.
 

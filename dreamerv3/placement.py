@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import elements
@@ -11,9 +11,9 @@ import elements
 from dreamerv3.config import Flat, Problem
 from embodied.core import spacefile
 from embodied.envs import registry
-from embodied.rpc import AddressError
+from embodied.rpc import AddressError, KeyFileError
 from embodied.rpc import address as addresses
-from embodied.rpc.keys import CLIENT_FILE, SERVER_FILE
+from embodied.rpc.keys import CLIENT_FILE, SERVER_FILE, load_client, load_server
 
 ACTOR, REPLAY, LOGGER = "run.actor_addr", "run.replay_addr", "run.logger_addr"
 
@@ -37,6 +37,10 @@ REMOTE = {
     "run.remote_envs": Placed("the environments", (ACTOR,), ()),
     "run.remote_replay": Placed("the replay", (LOGGER,), (REPLAY,)),
     "run.remote_logger": Placed("the logger", (), (LOGGER,)),
+}
+LOADERS: dict[str, Callable[[pathlib.Path], Any]] = {
+    SERVER_FILE: load_server,
+    CLIENT_FILE: load_client,
 }
 WILDCARDS = ("0.0.0.0", "*", "[::]")  # Can be opened, but not connected to.
 
@@ -86,8 +90,8 @@ def check(values: Flat) -> list[Problem]:
             problems += _check_explicit(key, values[key], each, key in each.calls)
     if script == "parallel_env":
         problems += _check_replica(values)
-    if script in SCRIPTS and not problems:
-        problems += _check_keys(values, SCRIPTS[script])
+    if script in (*SCRIPTS, "parallel") and not problems:
+        problems += _check_keys(values)
     return problems
 
 
@@ -125,17 +129,34 @@ def _check_replica(values: Flat) -> list[Problem]:
     return [Problem("replica", values["replica"], rule, remedy)]
 
 
-def _check_keys(values: Flat, placed: Placed) -> list[Problem]:
-    """Whether the keys are there, which the rest of the run makes."""
+def _check_keys(values: Flat) -> list[Problem]:
+    """Whether the keys are there, which the rest of the run makes, and are sound."""
     given = values["run.key_dir"]
     directory = pathlib.Path(given or f"{values['logdir']}/keys").expanduser()
-    wanted = dict.fromkeys(placed.serves, SERVER_FILE)
-    wanted |= dict.fromkeys(placed.calls, CLIENT_FILE)
-    for key, name in wanted.items():
-        local = addresses.is_local(addresses.normalize(values[key]))
-        if (local and not given) or (directory / name).exists():
-            continue
-        rule = f"there is no {name}, which {key} needs at {values[key]}"
-        remedy = f"copy {name} of the run there; `dreamerv3 keys DIRECTORY` makes keys"
-        return [Problem("run.key_dir", str(directory), rule, remedy)]
+    for name, need in _wanted_keys(values, directory).items():
+        if not (directory / name).exists():
+            rule = f"there is no {name}, which {need}"
+            remedy = f"copy {name} of the run there; "
+            remedy += "`dreamerv3 keys DIRECTORY` makes keys"
+            return [Problem("run.key_dir", str(directory), rule, remedy)]
+        try:
+            LOADERS[name](directory)
+        except KeyFileError as error:
+            remedy = "repair or copy that file, or make keys by `dreamerv3 keys`"
+            return [Problem("run.key_dir", str(directory), str(error), remedy)]
     return []
+
+
+def _wanted_keys(values: Flat, directory: pathlib.Path) -> dict[str, str]:
+    """Files of keys that this script will read, and what for."""
+    if values["script"] == "parallel":  # It makes the directory if there is none.
+        need = "a run needs if there is a directory of keys"
+        return dict.fromkeys(LOADERS, need) if directory.exists() else {}
+    placed, wanted = SCRIPTS[values["script"]], {}
+    for key in (*placed.serves, *placed.calls):
+        local = addresses.is_local(addresses.normalize(values[key]))
+        if local and not values["run.key_dir"] and not directory.exists():
+            continue
+        name = SERVER_FILE if key in placed.serves else CLIENT_FILE
+        wanted.setdefault(name, f"{key} needs at {values[key]}")
+    return wanted

@@ -81,6 +81,30 @@ def test_keys_that_were_named_must_be_there_on_one_machine_too(tmp_path):
     assert check(script="parallel_envs", **flags)
 
 
+@pytest.mark.parametrize("script", [*placement.SCRIPTS, "parallel"])
+def test_bad_keys_are_found_before_anything_starts(script, tmp_path):
+    keys = tmp_path / "keys"
+    flags = {"script": script, "run.key_dir": str(keys), **ADDRESSES}
+    rpc.make_keys(keys)
+    assert check(**flags) == []
+    for name in ("server.json", "client.json"):
+        (keys / name).write_text("torn")
+    (problem,) = check(**flags)
+    assert (problem.key, problem.value) == ("run.key_dir", str(keys))
+    assert "cannot read keys from" in problem.rule
+
+
+@pytest.mark.parametrize("name", ["server.json", "client.json"])
+def test_a_run_needs_both_files_once_there_is_a_directory(tmp_path, name):
+    flags = {"logdir": str(tmp_path), **ADDRESSES}
+    assert check(**flags) == []  # It will make them.
+    rpc.make_keys(tmp_path / "keys")
+    assert check(**flags) == []
+    (tmp_path / "keys" / name).unlink()
+    (problem,) = check(**flags)
+    assert f"there is no {name}" in problem.rule
+
+
 def test_only_environments_of_the_run(tmp_path):
     flags = {"script": "parallel_env", "run.actor_addr": "localhost:7001"}
     flags |= {"run.envs": 2, "run.eval_envs": 1}

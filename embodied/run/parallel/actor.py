@@ -180,7 +180,7 @@ class Actor:
         """Actions for the first `count` rows, and the steps for `post`."""
         with self._timer.section("wait"):
             self._outbox.wait_room()
-        with self._timer.section("policy"), self._under_way(), self._lock:
+        with self._under_way(), self._lock, self._timer.section("policy"):
             obs = {key: value[:count] for key, value in rows.items()}
             actions, outs = self._choose(obs)
             self._fps.step(count - int(np.count_nonzero(obs[wire.IS_EVAL])))

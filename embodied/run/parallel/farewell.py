@@ -14,6 +14,14 @@ from embodied.run import role
 from embodied.run.parallel import roster, wire
 
 PATIENCE = 5.0  # Seconds in which roles elsewhere may hear that the run is over.
+# Seconds for the answer to `end`, longer than the other side waits before it gives up.
+ANSWER = wire.END_TIMEOUT + PATIENCE
+
+
+def longest(args: elements.Config) -> float:
+    """Seconds that all of a farewell may take, with some to end itself."""
+    roles = args.remote_replay + args.remote_logger
+    return 2 * PATIENCE + roles * (PATIENCE + ANSWER)
 
 
 def parallel_farewell(args: elements.Config) -> None:
@@ -110,9 +118,12 @@ def end_role(name: str, address: str, args: elements.Config) -> None:
         return
     try:
         # It may be gone before its answer has arrived, and that is fine.
-        client.call("end", timeout=wire.END_TIMEOUT).exception()
+        error = client.call("end", timeout=ANSWER).exception()
     finally:
         client.close()
+    if isinstance(error, rpc.RemoteError):
+        text = f"The {name} at {address} did not end well: {error.kind}"
+        elements.print(f"{text}: {error.message}", color="yellow", flush=True)
 
 
 def _print(text: str) -> None:

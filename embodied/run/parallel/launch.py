@@ -11,10 +11,9 @@ import elements
 from embodied import rpc
 from embodied.core import base, parcel
 from embodied.rpc.address import is_local
-from embodied.run.parallel import wire
+from embodied.run.parallel import farewell, wire
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.env import env_roles
-from embodied.run.parallel.farewell import parallel_farewell
 from embodied.run.parallel.logger import parallel_logger
 from embodied.run.parallel.replay import parallel_replay
 from embodied.run.supervisor import Role, Supervisor
@@ -54,7 +53,9 @@ def combined(
     if not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
     if expects_guests or args.remote_envs or args.remote_replay or args.remote_logger:
-        roles.append(make_role("farewell", parallel_farewell, (args,), FAREWELL))
+        grace = farewell.longest(args)
+        target = farewell.parallel_farewell
+        roles.append(make_role("farewell", target, (args,), FAREWELL, grace=grace))
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"
     reason = Supervisor(roles, status).run(args.duration)
     elements.print(f"The run ended: {reason}.", flush=True)
@@ -66,9 +67,14 @@ def resolve(args: elements.Config) -> elements.Config:
 
 
 def provide_keys(args: elements.Config) -> None:
-    """Make keys for a run that other machines can reach; the first start does."""
+    """Make keys for a run that other machines can reach; the first start does.
+
+    Raises `KeyFileError` if keys are there that its roles could not use.
+    """
     local = all(is_local(args[name]) for name in ADDRESSES)
     directory = wire.keys_directory(args)
     if not local and not directory.exists():
         rpc.make_keys(directory)
         elements.print(f"Other machines need the client key in {directory}.")
+    wire.server_keys(args)
+    wire.client_keys(args)

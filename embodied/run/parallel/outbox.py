@@ -54,7 +54,6 @@ class Outbox:
         with self._changed:
             while self._pending >= MAX_PENDING and not self._error:
                 self._changed.wait(1.0)
-                role.beat()
                 if role.stopping():
                     return
 

@@ -61,13 +61,15 @@ class Roster:
         if count < 1:
             raise ValueError(f"'{member}' joins with {count} environments")
         with self._lock:
-            self._drop_silent()
+            changed = self._drop_silent()
             self._heard[member] = self._now()
             if len(self._members.get(member, ())) != count:
                 self._members.pop(member, None)
                 taken = set(itertools.chain.from_iterable(self._members.values()))
                 free = (i for i in itertools.count(self._first) if i not in taken)
                 self._members[member] = list(itertools.islice(free, count))
+                changed = True
+            if changed:
                 self._write()
             return self._members[member]
 
@@ -81,6 +83,7 @@ class Roster:
     def leave(self, member: str) -> None:
         """Free the numbers of a member."""
         with self._lock:
+            self._heard.pop(member, None)
             if self._members.pop(member, None):
                 self._write()
 
@@ -96,10 +99,13 @@ class Roster:
                 self._placed = True
                 self._write()
 
-    def _drop_silent(self) -> None:
+    def _drop_silent(self) -> bool:
+        """Free the numbers of whoever is gone; whether there was somebody."""
         limit = self._now() - LEASE
-        for member in [m for m in self._members if self._heard[m] < limit]:
+        silent = [m for m in self._members if self._heard[m] < limit]
+        for member in silent:
             del self._members[member], self._heard[member]
+        return bool(silent)
 
     def _write(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

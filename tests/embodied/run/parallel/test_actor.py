@@ -1,5 +1,6 @@
 """The actor: groups of rows, carries by environment, masks, forgetting, figures."""
 
+import contextlib
 import threading
 import types
 
@@ -299,6 +300,20 @@ def test_a_policy_that_hangs_makes_no_progress(make_steps, start):
     leave.set()
     thread.join(10)
     assert actor.progressed()
+
+
+def test_waiting_for_the_policy_is_not_being_busy_with_it(make_steps, monkeypatch):
+    actor = Actor(make_agent(), FakeOutbox())
+    locked = {}
+
+    @contextlib.contextmanager
+    def section(name):
+        locked[name] = actor._lock.locked()
+        yield
+
+    monkeypatch.setattr(actor._timer, "section", section)
+    actor.act(make_steps([0], [0], token=np.zeros(1, int)), 1)
+    assert locked == {"wait": False, "policy": True}
 
 
 def test_environments_of_one_process_take_turns(clock, make_steps):

@@ -66,6 +66,26 @@ def test_a_role_saves_before_the_answer(tmp_path, start, fresh_role):
     server.close()
 
 
+def test_a_role_that_does_not_end_well_is_named(tmp_path, capsys):
+    def fail():
+        raise TimeoutError("not ready to end")
+
+    args = make_args(tmp_path)
+    server = rpc.Server(args.replay_addr, "replay")
+    server.bind("end", fail)
+    server.start(block=False)
+    farewell.end_role("replay", args.replay_addr, args)
+    server.close()
+    text = "did not end well: TimeoutError: not ready to end"
+    assert f"The replay at {args.replay_addr} {text}" in capsys.readouterr().out
+
+
+def test_the_farewell_has_the_time_for_all_its_waits(tmp_path):
+    args = make_args(tmp_path, remote_replay=True, remote_logger=True)
+    assert farewell.ANSWER > wire.END_TIMEOUT
+    assert farewell.longest(args) > 2 * farewell.ANSWER + 3 * farewell.PATIENCE
+
+
 def test_a_role_that_is_not_there_is_named(tmp_path, capsys, monkeypatch):
     args = make_args(tmp_path)
     monkeypatch.setattr(farewell, "PATIENCE", 0.1)

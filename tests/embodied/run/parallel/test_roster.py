@@ -60,6 +60,17 @@ def test_numbers_of_a_silent_member_are_free_after_the_lease(members, clock):
     assert members.stay("c")
 
 
+def test_the_file_forgets_a_silent_member_when_another_joins_again(
+    members, clock, tmp_path
+):
+    members.join("silent", 1)
+    members.join("heard", 1)
+    clock.time = roster.LEASE + 1
+    members.stay("heard")
+    assert members.join("heard", 1) == [5]
+    assert roster.read(tmp_path / "logdir" / "members.json").members == {"heard": [5]}
+
+
 def test_the_next_actor_knows_the_members(members, tmp_path):
     path = tmp_path / "logdir" / "members.json"
     members.join("a", 2)
