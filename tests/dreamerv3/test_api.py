@@ -37,6 +37,25 @@ if __name__ == "__main__":
     print("first", run(Mine, "logs/first"))
     print("second", run(lambda index: Mine(index), "logs/second"))
 """
+MODULE = """
+import dreamerv3
+from .base import Base
+
+class Mine(Base):
+    pass
+
+if __name__ == "__main__":
+    run = {"steps": 60, "envs": 1}
+    dreamerv3.train(
+        Mine, "debug", logdir="logs", run=run, random_agent=True, script="train")
+"""
+BASE = """
+from embodied.envs.bounce import Bounce
+
+class Base(Bounce):
+    def __init__(self, index):
+        super().__init__("32", length=20)
+"""
 UNGUARDED = 'run(Mine, "logs/third")'
 
 
@@ -66,6 +85,20 @@ def test_a_program_trains_on_its_own_class_and_on_a_lambda(tmp_path):
     result = start(tmp_path, GUARDED, "-m", "dreamerv3", "--logdir", "logs/second")
     assert result.returncode == 2
     assert "run the program again" in result.stderr
+
+
+def test_a_module_of_a_package_trains(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    for name, code in (("__init__", ""), ("base", BASE), ("mine", MODULE)):
+        (package / f"{name}.py").write_text(code)
+    result = start(tmp_path, "", "-m", "package.mine")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "package.mine:Mine in 1 environment" in result.stdout
+    assert "Stopped at step 60" in result.stdout
+    more = ["-m", "dreamerv3", "--logdir", "logs", "--run.steps", "80"]
+    result = start(tmp_path, "", *more)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_program_without_guard_is_told(tmp_path):
