@@ -52,5 +52,5 @@ def test_a_run_whose_store_was_removed_begins_anew(tmp_path, monkeypatch, files)
     client = mlflow.MlflowClient(uri or f"sqlite:///{tmp_path}/mlflow.db")
     assert client.get_run(run).data.metrics == {"episode/score": 1.5}
     client.delete_run(run)  # That one is known, and refused for another reason.
-    with pytest.raises(mlflow.MlflowException, match="must be in.* 'active'"):
+    with pytest.raises(mlflow.MlflowException, match=r"must be in.* 'active'"):
         MlflowOutput(tmp_path, 7, {}, "dreamer", uri)
