@@ -27,7 +27,7 @@ test: $(READY)
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 slow: $(READY)
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@$(BIN)/python -m pytest -m "slow or golden" $(ARGS)
 
 chaos: $(READY)
 	@$(BIN)/python -m pytest -m slow -s tests/e2e/test_chaos.py $(ARGS)

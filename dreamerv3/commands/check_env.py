@@ -22,7 +22,8 @@ from embodied.testing import env_report
 from embodied.testing.env_report import Finding
 
 MARKS = {True: "✓", False: "✗", None: "-"}
-STRICT = ("gymnasium", registry.CUSTOM)  # Suites that check their own bounds if asked.
+# Suites of other people's environments: they check bounds and resize images if asked.
+ADAPTED = ("gymnasium", registry.CUSTOM)
 DESCRIPTION = """\
 Create an environment, step it, and check spaces, dtypes, ranges, resets, episode ends,
 repetition under a seed, that it works in a process of its own, speed and memory. Ends
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
 
 def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
     """Print findings as they come; whether all is well."""
-    is_strict = registry.suite_of(config.task) in STRICT
+    is_strict = registry.suite_of(config.task) in ADAPTED
     strict: dict[str, Any] = {"strict": True} if is_strict else {}
     make_bare = bind(environments.make_bare_env, config, **strict)
     make_env = bind(environments.make_env, config)
@@ -71,7 +72,7 @@ def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
         print(line(finding), flush=True)
         findings.append(finding)
     if all(finding.ok is not False for finding in findings):
-        findings += _last(make_env, path)
+        findings += _last(make_env, path, registry.suite_of(config.task))
     failed = [finding.name for finding in findings if finding.ok is False]
     words = f"Wrong: {', '.join(failed)}." if failed else "All is well."
     print(f"\n{words}")
@@ -85,7 +86,7 @@ def line(finding: Finding) -> str:
     return f"{result}\n{'':18}→ {finding.remedy}" if finding.remedy else result
 
 
-def agent_finding(env: base.Env) -> Finding:
+def agent_finding(env: base.Env, suite: str = registry.CUSTOM) -> Finding:
     """Whether the agent can be made for these spaces, where JAX is installed."""
     name = "agent"
     if not importlib.util.find_spec("jax"):
@@ -103,17 +104,19 @@ def agent_finding(env: base.Env) -> Finding:
             inputs.stage_count(*encoder.image_shape(images)[:2], 4)
         vectors = (*inputs.vector_keys(seen), *inputs.vector_keys(done))
     except ValueError as error:
-        remedy = "change the space; images can be resized, --env.custom.resize 64 64"
+        remedy = "change the space"
+        if suite in ADAPTED:
+            remedy += f"; images can be resized, --env.{suite}.resize 64 64"
         return Finding(name, False, str(error), remedy)
     count = len(images) + len(vectors)
     return Finding(name, True, f"can be made for these {count} spaces")
 
 
-def _last(make_env: Any, path: pathlib.Path) -> list[Finding]:
+def _last(make_env: Any, path: pathlib.Path, suite: str) -> list[Finding]:
     """What concerns only environments that work: agent, notes and picture."""
     env = make_env()
     try:
-        findings = [agent_finding(env)]
+        findings = [agent_finding(env, suite)]
         findings += [Finding("note", None, note) for note in env.notes]
         findings.append(_draw(env, path))
     finally:

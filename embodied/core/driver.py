@@ -129,7 +129,8 @@ class ProcessEnv(base.Env):
     """An environment in a process of its own, which starts at once and in parallel.
 
     An exception there is raised here with its original type, and the traceback of the
-    other process as its cause.
+    other process as its cause. Where its type is not known here, it is a RuntimeError
+    with that traceback.
     """
 
     START_TIMEOUT = 300.0  # Seconds; large simulators start slowly.
@@ -192,8 +193,13 @@ class ProcessEnv(base.Env):
         except (EOFError, ConnectionResetError):
             raise self._died() from None
         if error is not None:
-            exception, text = error
-            raise exception from RuntimeError(f"in the environment process:\n{text}")
+            text, packed = error
+            cause = RuntimeError(f"in the environment process:\n{text}")
+            try:
+                exception = parcel.loads(packed)
+            except Exception:  # Its class is known only there.
+                raise cause from None
+            raise exception from cause
         return result
 
     def _died(self) -> RuntimeError:
@@ -234,17 +240,18 @@ def _answer(
             return
 
 
-def _describe(error: Exception) -> tuple[Exception, str]:
-    return _portable(error), "".join(traceback.format_exception(error))
+def _describe(error: Exception) -> tuple[str, bytes]:
+    return "".join(traceback.format_exception(error)), _pack(error)
 
 
-def _portable(error: Exception) -> Exception:
+def _pack(error: Exception) -> bytes:
     """The exception itself if it survives pickling, else one with the same words."""
     try:
-        parcel.loads(parcel.dumps(error))
+        packed = parcel.dumps(error)
+        parcel.loads(packed)
     except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        return parcel.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    return packed
 
 
 def _stack(steps: Sequence[base.Step]) -> base.Batch:

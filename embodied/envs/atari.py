@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from PIL import Image
 
 from embodied.core import base
 from embodied.core.resize import AreaResize
-from embodied.envs.registry import TaskError
+from embodied.envs.registry import unknown_task
 
 STICKY = 0.25  # Probability of Machado et al. (2018) that a frame repeats the action.
 NOOP = 0
@@ -145,9 +144,7 @@ def _load(
     games = {rom.replace("_", ""): rom for rom in roms.get_all_rom_ids()}
     rom = games.get(name.replace("_", ""))
     if rom is None:
-        near = difflib.get_close_matches(name, games.values(), 3) or ["pong"]
-        remedy = "did you mean " + " or ".join(f"{suite}_{game}?" for game in near)
-        raise TaskError(f"{suite}_{name}", "there is no such game", remedy)
+        raise unknown_task(suite, name, games.values(), "pong")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", seed)

@@ -66,7 +66,7 @@ class Bounce(base.Env):
     def act_space(self) -> base.Spaces:
         return {
             "action": elements.Space(np.int32, (), 0, len(self.MOVES)),
-            "reset": elements.Space(bool),
+            base.RESET: elements.Space(bool),
         }
 
     @property
@@ -79,7 +79,7 @@ class Bounce(base.Env):
         return 0 if first > left else 1 + (left - first) // (2 * height)
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        if action["reset"] or self._done:
+        if action[base.RESET] or self._done:
             self._state, self._done = self._start(), False
             return self._obs(is_first=True)
         state = self._state

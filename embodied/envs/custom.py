@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import types
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -56,15 +57,17 @@ def adapt(
     task: str, env: Any, seed: int, strict: bool, render: bool, vector: bool
 ) -> base.Env:
     """What a factory made, as an environment of ours."""
-    if isinstance(env, base.Env):
-        return env
     if _is_instance(env, "gymnasium", "Env"):
         from embodied.envs import gymnasium
 
         return gymnasium.adapt(task, env, seed, strict, render, vector, "env.custom")
+    if isinstance(env, base.Env):
+        _refuse_options(task, render, vector)
+        return env
     if _is_instance(env, "dm_env", "Environment"):
         from embodied.envs import dm_env
 
+        _refuse_options(task, render, vector)
         return dm_env.adapt(task, env, strict)
     rule = f"made {_describe(env)}, which is not {KINDS}"
     raise TaskError(task, rule, "let it return one of these")
@@ -98,8 +101,8 @@ def hold(task: str, factory: Callable[..., Any]) -> None:
 
 @functools.cache
 def load_file(path: str) -> types.ModuleType:
-    """The module of a file, under a name that no other module has."""
-    name = f"task_{pathlib.Path(path).stem}_{abs(hash(path)):x}"
+    """The module of a file, under a name that is the same in every process."""
+    name = f"task_{pathlib.Path(path).stem}_{zlib.crc32(os.fsencode(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, path
     assert spec.loader is not None, path
@@ -199,6 +202,16 @@ def _call(task: str, factory: Callable[..., Any], arguments: dict[str, Any]) -> 
         elif isinstance(error, TypeError):
             remedy += ", or give arguments with --env.custom.kwargs '{\"name\": 1}'"
         raise TaskError(task, rule, remedy) from None
+
+
+def _refuse_options(task: str, render: bool, vector: bool) -> None:
+    """Raise if an option is set that works for environments of Gymnasium only."""
+    if not render and vector:
+        return
+    key, value = ("render", False) if render else ("vector", True)
+    rule = f"env.custom.{key} {not value} needs an environment of Gymnasium"
+    remedy = f"leave it {value}; choose in your class what is observed"
+    raise TaskError(task, rule, remedy)
 
 
 def _is_instance(value: Any, module: str, name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from embodied.core import base
 from embodied.envs import headless
 from embodied.envs.dm_env import DmEnv
-from embodied.envs.registry import TaskError
+from embodied.envs.registry import TaskError, unknown_task
 
 CAMERAS = {"quadruped": 2}  # Others are seen by their first camera.
 ALIASES = {"cup": "ball_in_cup"}  # Names of domains in the literature.
@@ -46,9 +45,7 @@ def make(
             name = domain + name.removeprefix(short)
     tasks = {f"{domain}_{task}": (domain, task) for domain, task in suite.ALL_TASKS}
     if name not in tasks:
-        near = difflib.get_close_matches(name, tasks, 3) or ["walker_walk"]
-        remedy = "did you mean " + " or ".join(f"dmc_{task}?" for task in near)
-        raise TaskError(f"dmc_{name}", "there is no such task", remedy)
+        raise unknown_task("dmc", name, tasks, "walker_walk")
     domain, task = tasks[name]
     inner = suite.load(domain, task, task_kwargs={"random": seed})
     if camera < 0:

@@ -48,7 +48,7 @@ class Dummy(base.Env):
 
     @property
     def act_space(self) -> base.Spaces:
-        spaces = {"reset": elements.Space(bool)}
+        spaces = {base.RESET: elements.Space(bool)}
         if self._task in ("disc", "both"):
             spaces["act_disc"] = elements.Space(np.int32, (), 0, 5)
         if self._task in ("cont", "both"):
@@ -56,7 +56,7 @@ class Dummy(base.Env):
         return spaces
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        if action["reset"] or self._done:
+        if action[base.RESET] or self._done:
             self._count, self._done = 0, False
             return self._obs(0.0, is_first=True)
         reward = float(action.get("act_disc", 0) == self._count % 5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from embodied.core import base
 from embodied.core.batchenv import BatchEnv, Lone
 from embodied.envs.options import parse_kwargs
-from embodied.envs.registry import TaskError
+from embodied.envs.registry import TaskError, unknown_task
 
 IMAGE, OBS, ACTION = "image", "obs", "action"
 STICKY = 0.25
@@ -111,9 +110,7 @@ def _create(
 ) -> Any:
     known = envpool.list_all_envs()
     if name not in known:
-        near = difflib.get_close_matches(name, known, 3) or ["Pong-v5"]
-        remedy = "did you mean " + " or ".join(f"envpool_{key}?" for key in near)
-        raise TaskError(f"envpool_{name}", "there is no such task", remedy)
+        raise unknown_task("envpool", name, known, "Pong-v5")
     try:
         return envpool.make(
             name,

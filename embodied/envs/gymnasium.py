@@ -58,8 +58,9 @@ def adapt(
     try:
         return Gymnasium(env, seed, strict, render, vector)
     except codecs.UnsupportedSpaceError as error:
-        remedy = error.remedy.replace("{group}", group)
-        raise TaskError(task, str(error), remedy) from None
+        words = (str(error), error.remedy)
+        rule, remedy = (text.replace("{group}", group) for text in words)
+        raise TaskError(task, rule, remedy) from None
 
 
 class Gymnasium(base.Env):
@@ -92,7 +93,7 @@ class Gymnasium(base.Env):
             self._obs_space = images
         self._frame: codecs.Image | None = self._ask_frame() if render else None
         if not self._obs_space:
-            message = "there is no image to observe and env.gymnasium.vector is False"
+            message = "there is no image to observe and {group}.vector is False"
             remedy = "use --{group}.render True, or leave vector True"
             raise codecs.UnsupportedSpaceError(message, remedy)
 

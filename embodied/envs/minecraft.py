@@ -9,6 +9,7 @@ import elements
 import numpy as np
 
 from embodied.core import base
+from embodied.envs.registry import unknown_task
 
 MILESTONES = (
     *("log", "planks", "stick", "crafting_table", "wooden_pickaxe", "cobblestone"),
@@ -16,6 +17,7 @@ MILESTONES = (
 )
 ITEMS = (*MILESTONES, "dirt", "coal", "torch", "stone")
 TOOLS = ("none", "air", "wooden_pickaxe", "stone_pickaxe", "iron_pickaxe", "other")
+TASKS = ("diamond",)
 TURN = 15  # Degrees.
 ACTIONS: dict[str, dict[str, Any]] = {
     "noop": {},
@@ -61,6 +63,8 @@ def make(
     sticky_jump: int = 10,
 ) -> base.Env:
     """Task `diamond`, in a world that MineRL makes."""
+    if name not in TASKS:
+        raise unknown_task("minecraft", name, TASKS)
     from embodied.envs import minecraft_spec  # Needs minerl.
 
     env = minecraft_spec.create(tuple(size), break_speed, ITEMS, TOOLS)
@@ -76,8 +80,6 @@ class Minecraft(base.Env):
     steps and a jump for `sticky_jump` unless the agent does something else with its
     hands, since breaking a block takes a while. `log/NAME` counts items.
     """
-
-    TASKS = ("diamond",)
 
     def __init__(
         self,

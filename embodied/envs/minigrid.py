@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import re
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from minigrid.core import constants
 
 from embodied.core import base
 from embodied.core.resize import AreaResize
-from embodied.envs.registry import TaskError
+from embodied.envs.registry import unknown_task
 
 PREFIXES = ("MiniGrid-", "BabyAI-")
 TILE = 8  # Pixels of a cell before the image is resized.
@@ -118,10 +117,8 @@ def _create(name: str) -> gymnasium.Env:
     full = name if name.startswith(PREFIXES) else f"{PREFIXES[0]}{name}"
     known = [key for key in gymnasium.registry if key.startswith(PREFIXES)]
     if full not in known:
-        near = difflib.get_close_matches(full, known, 3) or ["DoorKey-5x5-v0"]
-        names = [key.removeprefix(PREFIXES[0]) for key in near]
-        remedy = "did you mean " + " or ".join(f"minigrid_{key}?" for key in names)
-        raise TaskError(f"minigrid_{name}", "there is no such task", remedy)
+        names = [key.removeprefix(PREFIXES[0]) for key in known]
+        raise unknown_task("minigrid", name, names, "DoorKey-5x5-v0")
     return gymnasium.make(full, disable_env_checker=True)
 
 

@@ -77,11 +77,11 @@ class PinPad(base.Env):
     def act_space(self) -> base.Spaces:
         return {
             "action": elements.Space(np.int32, (), 0, len(self.MOVES)),
-            "reset": elements.Space(bool),
+            base.RESET: elements.Space(bool),
         }
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        if action["reset"] or self._done:
+        if action[base.RESET] or self._done:
             self._count, self._done = 0, False
             self._spawn()
             return self._obs(base.special_values(is_first=True))

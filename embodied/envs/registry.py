@@ -7,10 +7,12 @@ when one of its tasks is made, so that an environment needs only its own package
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from embodied.core import base
@@ -194,12 +196,7 @@ def resolve(task: str) -> tuple[str, Callable[..., base.Env]]:
     constructor = getattr(module, suite.constructor)
     known = getattr(constructor, "TASKS", None)
     if known and name not in known:
-        prefix = suite_of(task)
-        raise TaskError(
-            task,
-            f"the suite '{prefix}' has no task '{name}'",
-            "choose " + " or ".join(f"{prefix}_{name}" for name in known),
-        )
+        raise unknown_task(suite_of(task), name, known)
     if suite is SUITES[CUSTOM]:
         module.load(task)  # Raises if the file or the name is not there.
     return name, constructor
@@ -229,6 +226,22 @@ def find(task: str) -> tuple[Suite, str]:
     return suite, name
 
 
+def unknown_task(
+    suite: str, name: str, known: Collection[str], example: str = ""
+) -> TaskError:
+    """The error for a name that a suite does not have, with those that are near.
+
+    Where none is near the `example` is given, or all that are known if there is none.
+    """
+    near = difflib.get_close_matches(name, known, 3) if example else []
+    shown = near or ([example] if example else known)
+    *others, last = (f"{suite}_{key}" for key in shown)
+    tasks = f"{', '.join(others)} or {last}" if others else last
+    rule = f"the suite '{suite}' has no task '{name}'"
+    remedy = f"did you mean {tasks}?" if near else f"choose {tasks}"
+    return TaskError(f"{suite}_{name}", rule, remedy)
+
+
 def suite_of(task: str) -> str:
     """The name of a task's suite, which need not exist.
 
@@ -253,7 +266,16 @@ def missing_packages(suite: Suite) -> list[str]:
 
 def install_line(suite: Suite) -> str:
     """The command that installs what a suite needs."""
-    return suite.install or f"pip install 'dreamerv3[{suite.extra}]'"
+    return suite.install or f"pip install '{_package()}[{suite.extra}]'"
+
+
+def _package() -> str:
+    """The package this code came with; machines of environments have a small one."""
+    for name in ("dreamerv3", "dreamerv3-env"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.distribution(name)
+            return name
+    return "dreamerv3"
 
 
 def _exists(module: str) -> bool:

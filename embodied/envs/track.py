@@ -35,21 +35,18 @@ class Track(base.Env):
         return {
             "agent": elements.Space(np.float32, (self._cells,), 0, 1),
             "target": elements.Space(np.float32, (self._cells,), 0, 1),
-            "reward": elements.Space(np.float32),
-            "is_first": elements.Space(bool),
-            "is_last": elements.Space(bool),
-            "is_terminal": elements.Space(bool),
+            **base.special_spaces(),
         }
 
     @property
     def act_space(self) -> base.Spaces:
         return {
             "action": elements.Space(np.int32, (), 0, len(self.MOVES)),
-            "reset": elements.Space(bool),
+            base.RESET: elements.Space(bool),
         }
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        if action["reset"] or self._done:
+        if action[base.RESET] or self._done:
             self._agent, self._target = self._rng.integers(0, self._cells, 2)
             self._count, self._done = 0, False
             return self._obs(reward=0.0, is_first=True)
@@ -64,8 +61,5 @@ class Track(base.Env):
         return {
             "agent": line[self._agent],
             "target": line[self._target],
-            "reward": np.float32(reward),
-            "is_first": np.bool_(is_first),
-            "is_last": np.bool_(self._done),
-            "is_terminal": np.bool_(False),
+            **base.special_values(reward, is_first, self._done),
         }

@@ -14,11 +14,14 @@ from typing import Any
 import mlflow.entities
 import numpy as np
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos import databricks_pb2
 
 from embodied.metrics.media import MediaOutput
 from embodied.metrics.summary import Summary, is_scalar
 
 FILE = "mlflow_run.txt"  # Holds the id with which the run goes on.
+UNKNOWN = databricks_pb2.ErrorCode.Name(databricks_pb2.RESOURCE_DOES_NOT_EXIST)
 BATCH = 100  # Parameters, and metrics times ten, that one request may hold.
 
 
@@ -70,7 +73,12 @@ class MlflowOutput:
         if not path.exists():
             return ""
         run = path.read_text().strip()
-        self._client.update_run(run, status="RUNNING")
+        try:
+            self._client.update_run(run, status="RUNNING")
+        except MlflowException as error:
+            if error.error_code != UNKNOWN:
+                raise
+            return ""
         return run
 
     def _create(

@@ -18,6 +18,7 @@ from embodied.jax import inputs
 from embodied.jax.normalizers import init_range
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+pytestmark = pytest.mark.golden
 SPACES = {
     "image": Space(np.uint8, (64, 64, 3)),
     "vector": Space(np.float32, (7,)),

@@ -40,21 +40,18 @@ class Corridor(base.Env):
         vector = elements.Space(np.float32, (len(BENCHES),), 0, 1)
         return {
             **({"image": image} if self._image else {"vector": vector}),
-            "reward": elements.Space(np.float32),
-            "is_first": elements.Space(bool),
-            "is_last": elements.Space(bool),
-            "is_terminal": elements.Space(bool),
+            **base.special_spaces(),
         }
 
     @property
     def act_space(self) -> base.Spaces:
         return {
             "action": elements.Space(np.int32, (), 0, len(MOVES)),
-            "reset": elements.Space(bool),
+            base.RESET: elements.Space(bool),
         }
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        if action["reset"] or self._done:
+        if action[base.RESET] or self._done:
             self._cell, self._done = 0, False
             self._bench = int(self._rng.choice(BENCHES))
             self._left = int(self._rng.integers(10, 21))
@@ -69,13 +66,8 @@ class Corridor(base.Env):
     def _obs(
         self, reward: float, is_first: bool = False, is_terminal: bool = False
     ) -> dict[str, Any]:
-        return {
-            **self._sight(),
-            "reward": np.float32(reward),
-            "is_first": np.bool_(is_first),
-            "is_last": np.bool_(self._done),
-            "is_terminal": np.bool_(is_terminal),
-        }
+        special = base.special_values(reward, is_first, self._done, is_terminal)
+        return {**self._sight(), **special}
 
     def _sight(self) -> dict[str, np.ndarray]:
         if not self._image:

@@ -65,7 +65,7 @@ def test_options_are_settings(capsys, tmp_path):
     )
     assert code == 1
     assert "✗ agent" in out  # No 400x600 images.
-    assert "--env.custom.resize 64 64" in out
+    assert "--env.gymnasium.resize 64 64" in out
 
 
 def test_mistakes_are_refused():

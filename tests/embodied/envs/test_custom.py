@@ -1,6 +1,7 @@
 """Environments by file and module: found, made, adapted, or explained."""
 
 import sys
+from functools import partial as bind
 
 import numpy as np
 import pytest
@@ -81,6 +82,34 @@ def test_in_a_process_of_its_own(folder):
         env.close()
 
 
+FAILING = """
+from embodied.envs.dummy import Dummy
+
+class OwnError(Exception):
+    pass
+
+class Fails(Dummy):
+    def step(self, action):
+        raise OwnError("out of fuel")
+"""
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_exception_of_the_file_in_a_process_of_its_own(folder, known):
+    (folder / "failing.py").write_text(FAILING)
+    path = f"{folder}/failing.py"
+    module = custom.load_file(path) if known else None
+    env = ProcessEnv(bind(envs.make, f"{path}:Fails"))
+    try:
+        with pytest.raises(module.OwnError if module else RuntimeError) as info:
+            env.step({"reset": True})
+    finally:
+        env.close()
+    assert "out of fuel" in str(info.value)
+    traceback = str(info.value.__cause__ if known else info.value)
+    assert 'raise OwnError("out of fuel")' in traceback
+
+
 @pytest.mark.parametrize(
     ("task", "rule", "remedy"),
     [
@@ -130,6 +159,24 @@ def test_a_held_factory():
     assert "act_disc" in envs.make("python:test", seed=3).act_space
 
 
+@pytest.mark.parametrize(
+    ("options", "rule", "remedy"),
+    [
+        ({"render": True}, "env.custom.render True needs", "leave it False"),
+        ({"vector": False}, "env.custom.vector False needs", "leave it True"),
+    ],
+)
+@pytest.mark.parametrize("task", ["mine.py:Plain", "dms.py:Nested"])
+def test_options_for_gymnasium_only(folder, task, options, rule, remedy):
+    if task.startswith("dms"):
+        pytest.importorskip("dm_env")
+        (folder / "dms.py").write_text(DM_ENV)
+    with pytest.raises(registry.TaskError) as info:
+        envs.make(task, **options)
+    assert rule in info.value.rule
+    assert remedy in info.value.remedy
+
+
 def test_gymnasium_classes(folder):
     pytest.importorskip("gymnasium")
     (folder / "gyms.py").write_text(
@@ -138,6 +185,8 @@ def test_gymnasium_classes(folder):
     assert check_env(lambda: envs.make("gyms.py:Pole", strict=True)) > 5
     env = envs.make("gyms.py:Pole", render=True, vector=False)
     assert [k for k in env.obs_space if k == "image" or k == "obs"] == ["image"]
+    with pytest.raises(registry.TaskError, match=r"env\.custom\.vector is False"):
+        envs.make("gyms.py:Pole", vector=False)
 
 
 DM_ENV = """

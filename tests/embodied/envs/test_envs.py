@@ -1,5 +1,6 @@
 """Every environment passes the contract, and tasks are found or explained."""
 
+import importlib.metadata
 import sys
 
 import numpy as np
@@ -73,6 +74,27 @@ def test_unknown_suite_names_the_nearest():
 def test_unknown_task_lists_the_known():
     with pytest.raises(registry.TaskError, match="bounce_16, bounce_32 or bounce_64"):
         envs.make("bounce_48")
+
+
+def test_unknown_task_names_the_nearest_or_an_example():
+    known = ("walk", "walker", "run")
+    error = registry.unknown_task("far", "walke", known, "run")
+    assert (error.task, error.rule) == (
+        "far_walke",
+        "the suite 'far' has no task 'walke'",
+    )
+    assert error.remedy == "did you mean far_walker or far_walk?"
+    assert registry.unknown_task("far", "xyz", known, "run").remedy == "choose far_run"
+
+
+def test_the_extra_is_of_the_package_that_is_installed(monkeypatch):
+    def distribution(name):
+        if name != "dreamerv3-env":
+            raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+    line = registry.install_line(registry.SUITES["atari"])
+    assert line == "pip install 'dreamerv3-env[atari]'"
 
 
 def test_missing_package_names_the_extra(monkeypatch):

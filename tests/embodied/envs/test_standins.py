@@ -11,6 +11,7 @@ import types
 import numpy as np
 import pytest
 
+from embodied.envs.registry import TaskError
 from embodied.testing import check_env
 
 RESET = {"action": 0, "reset": True}
@@ -212,6 +213,11 @@ def test_minecraft_contract(minecraft):
 
 def number(minecraft, name):
     return list(minecraft.ACTIONS).index(name)
+
+
+def test_minecraft_has_one_task(minecraft):
+    with pytest.raises(TaskError, match="choose minecraft_diamond"):
+        minecraft.make("iron")
 
 
 def test_minecraft_has_25_actions_and_12_milestones(minecraft):

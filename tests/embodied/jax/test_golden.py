@@ -14,6 +14,7 @@ from embodied.jax import distributions as dists
 from embodied.jax import nets, normalizers, numerics, optimizer
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+pytestmark = pytest.mark.golden
 
 
 def load(name: str) -> dict:

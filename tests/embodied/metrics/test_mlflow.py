@@ -33,3 +33,24 @@ def test_every_kind_and_going_on(tmp_path, every_kind, monkeypatch, files):
     assert found == [f"{folder}/{step:012d}.mp4" for step in (10, 20, 30, 40)]
     with av.open(client.download_artifacts(run.info.run_id, found[-1])) as file:
         assert len(list(file.decode(video=0))) == 6
+
+
+@pytest.mark.slow  # As above.
+@pytest.mark.parametrize("files", [False, True], ids=["database", "files"])
+def test_a_run_whose_store_was_removed_begins_anew(tmp_path, monkeypatch, files):
+    from embodied.metrics.mlflow import FILE, MlflowOutput
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "store").as_uri() if files else ""
+    gone = "0" * 32
+    (tmp_path / FILE).write_text(gone)
+    output = MlflowOutput(tmp_path, 7, {}, "dreamer", uri)
+    output([(1, "episode/score", 1.5)])
+    output.close()
+    run = (tmp_path / FILE).read_text()
+    assert run != gone
+    client = mlflow.MlflowClient(uri or f"sqlite:///{tmp_path}/mlflow.db")
+    assert client.get_run(run).data.metrics == {"episode/score": 1.5}
+    client.delete_run(run)  # That one is known, and refused for another reason.
+    with pytest.raises(mlflow.MlflowException, match=r"must be in.* 'active'"):
+        MlflowOutput(tmp_path, 7, {}, "dreamer", uri)
