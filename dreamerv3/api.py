@@ -58,7 +58,8 @@ def name_task(
     """The task that stands for an environment, and its factory if no name does.
 
     A class or function that can be imported is named by its module, and one of the
-    running program by its module (`python -m`) or its file, so that the command can go on with the run.
+    running program by its file, or by its module if `python -m` runs it, so that the
+    command can go on with the run.
     """
     if isinstance(env, str):
         return env, None

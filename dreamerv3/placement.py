@@ -152,7 +152,8 @@ def _wanted_keys(values: Flat, directory: pathlib.Path) -> dict[str, str]:
     if values["script"] == "parallel":  # It makes the directory if there is none.
         need = "a run needs if there is a directory of keys"
         return dict.fromkeys(LOADERS, need) if directory.exists() else {}
-    placed, wanted = SCRIPTS[values["script"]], {}
+    placed = SCRIPTS[values["script"]]
+    wanted: dict[str, str] = {}
     for key in (*placed.serves, *placed.calls):
         local = addresses.is_local(addresses.normalize(values[key]))
         if local and not values["run.key_dir"] and not directory.exists():

@@ -73,8 +73,8 @@ def _score(config: elements.Config) -> str:
         name, key = "metrics.jsonl", "eval/episode/score"
         recent = config.run.eval_episodes
         kind, none = "evaluated episodes", "no evaluation was completed"
-    scores = _read_scores(pathlib.Path(config.logdir) / name, key)[-recent:]
-    scores = [score for score in scores if score is not None]  # Not finite.
+    found = _read_scores(pathlib.Path(config.logdir) / name, key)[-recent:]
+    scores = [score for score in found if score is not None]  # Not finite.
     if not scores:
         return none
     return f"mean score of the last {len(scores)} {kind} {np.mean(scores):.2f}"

@@ -139,9 +139,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--metric", default=SCORE, help=f"what to draw ({SCORE})")
     result.add_argument("--axis", default="step", choices=("step", "time"))
-    result.add_argument(
-        "--bins", type=bins, default=60, help="points of a curve (60)"
-    )
+    result.add_argument("--bins", type=bins, default=60, help="points of a curve (60)")
     return result
 
 

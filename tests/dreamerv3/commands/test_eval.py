@@ -54,7 +54,8 @@ def test_mistakes(logdir):
 class Blind:
     """An environment without pictures."""
 
-    obs_space = {"vector": elements.Space(np.float32, (3,))}
+    def __init__(self):
+        self.obs_space = {"vector": elements.Space(np.float32, (3,))}
 
     def step(self, action):
         return {"vector": np.zeros(3, np.float32)}

@@ -139,7 +139,8 @@ def test_bins_must_be_a_number(root, capsys):
     for value in ("1", "many"):
         with pytest.raises(SystemExit):
             plot.main([str(root), "--bins", value])
-        assert f"--bins: '{value}' must be a number, 2 or more" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert f"--bins: '{value}' must be a number, 2 or more" in error
 
 
 def test_reading_and_writing_fail_by_their_names(make_run, tmp_path, monkeypatch):
