@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from embodied.replay.windows import Copier
 from embodied.replay.writer import Placement, undo
 
 VERSION = 1
+MODES = get_args(Mode)
 COUNTERS = ("inserts", "duplicates", "samples", "updates", "update_misses")
 
 
@@ -63,7 +64,8 @@ class Replay(base.Replay):
             raise ValueError(f"bad length {length} or chunksize {chunksize}")
         self.length, self.capacity, self.name = length, int(capacity), name
         self.online = online
-        self._rng = np.random.default_rng(seed)
+        # When somebody else samples must not change what a run learns from.
+        self._rngs = {m: np.random.default_rng([seed, *m.encode()]) for m in MODES}
         self._adding = threading.Lock()
         self._sampling = threading.Lock()
         self._lock = threading.Lock()
@@ -73,7 +75,7 @@ class Replay(base.Replay):
         self._index = Index(length, self.capacity, selector, online)
         self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
         self._waited = 0.0
-        self._store = ChunkStore(directory, chunksize, int(memory))
+        self._store = ChunkStore(directory, chunksize, int(memory), seed)
         self._copier = Copier(self._store.residency)
         disk = directory is not None
         self._compressor = Compressor(self._store) if compress and disk else None
@@ -125,7 +127,7 @@ class Replay(base.Replay):
             self._wait(timeout)  # Once there are items, there always are.
         with self._sampling:
             with self._lock:
-                spots = self._index.draw(self._rng, batch, fresh=mode == "train")
+                spots = self._index.draw(self._rngs[mode], batch, fresh=mode == "train")
                 self._counts["samples"] += batch
                 records = self._records
             assert records is not None

@@ -33,9 +33,18 @@ class ChunkStore:
 
     `directory=None` keeps them in memory. `memory` bounds, in bytes, how much of the
     mapped files is resident in this process; 0 leaves it to the system.
+
+    Nonces follow from the `seed` and the number of the first chunk that is created, so
+    that runs of one seed agree but a directory that is opened again gets other ones.
     """
 
-    def __init__(self, directory: str | os.PathLike | None, size: int, memory: int = 0):
+    def __init__(
+        self,
+        directory: str | os.PathLike | None,
+        size: int,
+        memory: int = 0,
+        seed: int = 0,
+    ):
         self.size = size
         self.directory = Path(directory) if directory is not None else None
         self.skipped: list[str] = []  # Files that were reported and not loaded.
@@ -43,7 +52,8 @@ class ChunkStore:
         self._memory = mapping.MemoryPool()
         self._unmapper = mapping.Unmapper() if self.directory else None
         self._next = 1
-        self._rng = np.random.default_rng()  # Nonces differ between runs of one seed.
+        self._seed = seed
+        self._rng: np.random.Generator | None = None  # From the first chunk on.
         self._lockfile = self._acquire() if self.directory else None
 
     def create(self, worker: int, start: int, schema: Schema, joined: bool) -> Chunk:
@@ -51,6 +61,8 @@ class ChunkStore:
 
         It is `joined` to the one before if windows may go from there to here.
         """
+        if self._rng is None:
+            self._rng = np.random.default_rng([self._seed, self._next])
         nonce = int(self._rng.integers(1, 1 << 31))
         number, self._next = self._next, self._next + 1
         header = layout.plan(number, nonce, worker, start, self.size, schema, joined)

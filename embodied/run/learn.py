@@ -44,7 +44,8 @@ class Learner:
         self._stream = agent.stream(make_stream(replay, "train"))
         self._carry = agent.init_train(args.batch_size)
         self._report = Reporter(agent, replay, make_stream, args)
-        self._running: tuple[base.Batch, base.Metrics] | None = None
+        self._results: base.Metrics = {}  # Of the last update, maybe under way.
+        self._latents: base.Batch | None = None
         self._metrics = elements.Agg()
         self._fps = elements.FPS()
         self.timer = Timer()
@@ -58,16 +59,25 @@ class Learner:
         """Train on one batch.
 
         Results may still be under way when `train` returns, so those of the update
-        before are taken while this one runs.
+        before are taken while this one runs. Latents are written back then and in
+        `flush` only: when metrics are read makes no difference to the run.
         """
         with self.timer.section("batch"):
             batch = next(self._stream)
         with self.timer.section("train"):
             self._carry, outs, metrics = self._agent.train(self._carry, batch)
         self._settle()
-        self._running = outs, metrics
+        self.flush()
+        self._results, self._latents = metrics, outs.get("replay")
         self._fps.step(self._args.batch_size * self._args.batch_length)
         self.updates += 1
+
+    def flush(self) -> None:
+        """Write back the latents of the last update."""
+        if self._latents is not None:
+            with self.timer.section("latents"):
+                self._replay.update(self._latents)
+            self._latents = None
 
     def report(self) -> base.Metrics:
         """Metrics and videos on replayed data without learning from it."""
@@ -88,17 +98,13 @@ class Learner:
         self.updates = data["updates"]
 
     def _settle(self) -> None:
-        """Write refreshed latents back and count the metrics of the last update."""
-        if self._running is None:
+        """Wait for the metrics of the last update and count them."""
+        if not self._results:
             return
-        outs, metrics = self._running
-        self._running = None
         with self.timer.section("settle"):
-            arrays = {key: np.asarray(value) for key, value in metrics.items()}
+            arrays = {key: np.asarray(value) for key, value in self._results.items()}
+        self._results = {}
         self._metrics.add(arrays)
-        if "replay" in outs:
-            with self.timer.section("latents"):
-                self._replay.update(outs["replay"])
 
 
 class Reporter:

@@ -114,6 +114,7 @@ class Trainer:
 
     def finish(self, reason: str, report: bool) -> None:
         """Last checkpoint, report and metrics, and a line on why it ended."""
+        self._learner.flush()
         self._checkpoint.save(wait=True)
         if report:
             self._report()

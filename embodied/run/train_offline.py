@@ -92,6 +92,7 @@ class OfflineTrainer:
 
     def finish(self, reason: str, report: bool) -> None:
         """Last checkpoint, report and metrics, and a line on why it ended."""
+        self._learner.flush()
         self._checkpoint.save(wait=True)
         if report:
             self._report()

@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from embodied.jax import store
 
 ROOT = pathlib.Path(__file__).parents[2]
 DREAMER = [sys.executable, "-m", "dreamerv3"]
@@ -116,6 +119,22 @@ def test_train_says_what_it_does_and_goes_on(tmp_path):
     message = refused("--logdir", logdir, "--task", "bounce_64", "--seed", 3)
     assert "2 problems" in message
     assert "this log directory was made with bounce_32" in message
+
+
+def test_a_seed_gives_the_same_run_whenever_something_is_logged(tmp_path):
+    start = ["--configs", "debug", "--script", "train", "--run.env_processes", False]
+    start += ["--run.steps", 150, "--run.train_ratio", 16, "--seed", 3]
+    states = []
+    for every in (0.1, 1000):
+        logdir = tmp_path / str(every)
+        often = ["--run.log_every", every, "--run.report_every", every]
+        result = call(*start, *often, "--logdir", logdir)
+        assert result.returncode == 0, result.stderr
+        newest = max((logdir / "ckpt" / "agent").glob("0*"))
+        states.append(store.read(newest / "agent"))
+    assert states[0].keys() == states[1].keys()
+    for key, value in states[0].items():
+        np.testing.assert_array_equal(value, states[1][key], err_msg=key)
 
 
 def test_train_eval(tmp_path):

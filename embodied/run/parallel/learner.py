@@ -64,6 +64,7 @@ def parallel_learner(
         # Only after a clean end: a failed update must not replace a good checkpoint.
         checkpoint.save(wait=True)
         replay.patient = held_out.patient = True
+        learner.flush()
         if role.completed():
             report()
         logger.add(learner.stats())
