@@ -66,11 +66,15 @@ class Collector:
             if progress and self._quota.sum() < left:
                 progress(episodes - int(self._quota.sum()))
 
-    def flush(self, logger: elements.Logger, prefix: str = "") -> None:
-        """Hand episodes, their statistics and the speed to the logger."""
+    def log_episodes(self, logger: elements.Logger, prefix: str = "") -> None:
+        """Hand the episodes that have ended to the logger, at its current step."""
         for metrics in self._episodes:
             logger.add(metrics, prefix=f"{prefix}episode")
         self._episodes.clear()
+
+    def flush(self, logger: elements.Logger, prefix: str = "") -> None:
+        """Hand episodes, their statistics and the speed to the logger."""
+        self.log_episodes(logger, prefix)
         logger.add(self._epstats.result(), prefix=f"{prefix}epstats")
         logger.add(self._videos, prefix=f"{prefix}epstats")
         self._videos = {}

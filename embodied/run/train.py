@@ -102,6 +102,7 @@ class Trainer:
     def iterate(self) -> None:
         """One step of every environment and the updates that are due for it."""
         self._collector.step()
+        self._collector.log_episodes(self._logger)
         if self._learner.ready():
             for _ in range(self._due_updates(self.step)):
                 self._learner.update()
