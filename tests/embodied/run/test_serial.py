@@ -124,7 +124,9 @@ def test_metrics_are_on_disk(tmp_path):
     ]
     assert any("train/loss" in row for row in rows)
     scores = (tmp_path / "scores.jsonl").read_text().splitlines()
-    assert len(scores) == 20
+    # Each at the step at which its episode ended, two environments at a time.
+    ends = [20 * (index // 2 + 1) for index in range(20)]
+    assert [json.loads(row)["step"] for row in scores] == ends
 
 
 def test_same_command_goes_on(tmp_path):
