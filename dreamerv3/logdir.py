@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import pathlib
 import re
@@ -58,6 +59,16 @@ def load(logdir: str | os.PathLike) -> Flat:
         remedy = "repair it, or choose another --logdir"
         raise ConfigError([Problem("logdir", str(path), rule, remedy)]) from error
     return config.flatten(found)
+
+
+def nothing_there(logdir: str) -> Problem:
+    """Somebody wants to go on with a run, but none lives there."""
+    path = pathlib.Path(logdir)
+    runs = [found.parent.name for found in path.parent.glob(f"*/{FILE}")]
+    near = difflib.get_close_matches(path.name, runs, 1)
+    remedy = f"did you mean {path.parent / near[0]}? " if near else ""
+    remedy += "give --task or --configs as well to start a new run there"
+    return Problem("logdir", logdir, "there is no run to go on with", remedy)
 
 
 def save(values: Flat) -> None:

@@ -99,6 +99,8 @@ def resolve(
     offline.choose_task(values, typed, blocks, {})
     directory = logdir.expand(values, problems)
     saved = logdir.load(directory)
+    if not saved and not typed.configs and typed.values.keys() == {"logdir"}:
+        problems.append(logdir.nothing_there(directory))
     values = flags.layer(blocks, typed, saved, problems)
     values["logdir"] = directory
     offline.choose_task(values, typed, blocks, saved)

@@ -55,6 +55,8 @@ def closing(config: elements.Config) -> str:
     score, evaluate = _score(config), f"dreamerv3 eval {config.logdir}"
     if config.task == NO_TASK:
         score, evaluate = "none, there was no environment", f"{flag} --task TASK"
+    elif not any(pathlib.Path(config.logdir, "ckpt", "agent").glob("0*")):
+        evaluate = "no agent was saved yet"
     return (
         f"Score:    {score}\n"
         f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"

@@ -140,8 +140,10 @@ def picture(env: base.Env, obs: base.Step) -> np.ndarray:
         if len(space.shape) == 3 and space.dtype == np.uint8:
             return video.to_pixels(obs[key])
     raise CommandError(
-        "--video needs pictures, but the environment has no render() and no image "
-        f"among its observations {sorted(env.obs_space)}"
+        "--video needs pictures, but the environment has no image among its "
+        f"observations {sorted(env.obs_space)} and renders none; train with "
+        "--env.gymnasium.render True (or --env.custom.render True), or give your "
+        "class a render() that returns an array"
     )
 
 

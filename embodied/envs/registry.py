@@ -209,6 +209,8 @@ def find(task: str) -> tuple[Suite, str]:
     if prefix not in SUITES:
         near = difflib.get_close_matches(prefix, (*SUITES, *ALIASES), 1)
         remedy = f"did you mean {near[0]}_{name}? " if near else ""
+        if task.endswith(".py"):
+            remedy = f"name the class in it, as {task}:Name; "
         known = ", ".join(suite for suite in SUITES if suite != CUSTOM)
         raise TaskError(
             task,

@@ -57,6 +57,19 @@ def test_a_misspelt_key():
     assert "did you mean run.train_ratio?" in message
 
 
+def test_a_misspelt_run_to_go_on_with(tmp_path):
+    (tmp_path / "walk").mkdir()
+    (tmp_path / "walk" / "config.yaml").write_text("task: bounce_32\n")
+    message = refused("--logdir", tmp_path / "wlak")
+    assert "there is no run to go on with" in message
+    assert f"did you mean {tmp_path / 'walk'}?" in message
+    assert not (tmp_path / "wlak").exists()
+
+
+def test_a_file_without_its_class():
+    assert "name the class in it, as my_env.py:Name" in refused("--task", "my_env.py")
+
+
 def test_a_bad_value():
     message = refused("--run.envs", "many")
     assert "must be an integer" in message

@@ -10,7 +10,7 @@ import elements
 
 from embodied import rpc
 from embodied.core import base, parcel
-from embodied.rpc.address import is_local
+from embodied.rpc.address import is_local, unlink
 from embodied.run.parallel import farewell, wire
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.env import env_roles
@@ -35,6 +35,7 @@ def combined(
 ) -> None:
     """Launch every role, supervise them, and block until the run ends."""
     expects_guests = rpc.AUTO not in args.actor_addr  # It can be told to others.
+    open_addresses = [name for name in ADDRESSES if rpc.AUTO in args[name]]
     args = resolve(args)
     provide_keys(args)
     factories = (make_replay_train, make_replay_eval, make_stream)
@@ -57,7 +58,11 @@ def combined(
         target = farewell.parallel_farewell
         roles.append(make_role("farewell", target, (args,), FAREWELL, grace=grace))
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"
-    reason = Supervisor(roles, status).run(args.duration)
+    try:
+        reason = Supervisor(roles, status).run(args.duration)
+    finally:
+        for name in open_addresses:  # A role that was killed leaves its socket.
+            unlink(args[name])
     elements.print(f"The run ended: {reason}.", flush=True)
 
 

@@ -88,3 +88,9 @@ def test_factories_are_pickled_for_the_way(combined):
 
 def is_args(value):
     return isinstance(value, elements.Config)
+
+
+def test_open_addresses_leave_nothing_behind(combined, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    combined(actor_addr="{auto}", replay_addr="{auto}", logger_addr="{auto}")
+    assert not list(tmp_path.glob("rpc-*"))
