@@ -122,7 +122,7 @@ def _walk(env: base.Env, steps: int) -> Iterator[Finding]:
     """Findings of the rules about steps, in their order."""
     walk, spaces = env_rules.Walk(env), env.obs_space
     broken: dict[str, list[env_rules.Breach]] = {}
-    resets = episodes = terminal = 0
+    resets = episodes = terminal = refused = 0
     for index in range(steps):
         try:
             obs = walk.step()
@@ -130,6 +130,7 @@ def _walk(env: base.Env, steps: int) -> Iterator[Finding]:
             is_range = isinstance(error, wrappers.RangeError)
             rule = env_rules.RANGES if is_range else env_rules.VALUES
             broken.setdefault(rule, []).append(env_rules.Breach(rule, str(error)))
+            refused += 1
             continue
         except Exception as error:
             text = f"step {index} raised:\n{user_traceback(error)}"
@@ -147,8 +148,12 @@ def _walk(env: base.Env, steps: int) -> Iterator[Finding]:
         env_rules.ENDS: f"{episodes} episodes, {terminal} of them terminal",
     }
     for rule, text in texts.items():
-        yield _verdict(rule, broken.get(rule, []), text)
-    if not episodes:
+        if refused and rule not in broken:  # What those steps held was not seen.
+            text = f"not checked, as {refused} of {steps} steps are wrong otherwise"
+            yield Finding(rule, None, text)
+        else:
+            yield _verdict(rule, broken.get(rule, []), text)
+    if not episodes and not refused:
         text = f"no episode ended in {steps} steps of random actions"
         remedy = "fine if they are longer; else a time limit ends them, for example "
         remedy += "--env.custom.time_limit 1000"

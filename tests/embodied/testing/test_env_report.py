@@ -141,6 +141,12 @@ def test_strict_adapters_name_the_rule():
 
     found = failed(lambda: Changed(refuse))
     assert set(found) == {"ranges"}
+    # Of what they refused nothing else was seen, so nothing else is said of it.
+    found = examine(lambda: Changed(refuse))
+    for name in ("dtypes", "resets", "episode ends"):
+        assert found[name].ok is None
+        assert f"not checked, as {STEPS} of {STEPS} steps" in found[name].text
+    assert "episode length" not in found
 
 
 def test_a_constructor_that_raises():
