@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from elements import Space
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt8
 
 from embodied.jax import inputs
-from embodied.jax.conv import conv_pool
+from embodied.jax.conv import conv_pool, on_cpu
 from embodied.jax.nets import MLP, Conv, Norm
+
+FRAMES = 256  # At once on a CPU; the activations of more do not fit into its caches.
 
 
 class Encoder(eqx.Module):
@@ -66,11 +68,17 @@ class Encoder(eqx.Module):
 
     def _convolve(self, obs: Mapping[str, Array]) -> Float[Array, "*B D"]:
         images = jnp.concatenate([obs[key] for key in self.images], -1)
-        x = images.reshape((-1, *images.shape[-3:]))
-        x = x.astype(self.dtype) / 255 - 0.5
+        frames = images.reshape((-1, *images.shape[-3:]))
+        size = FRAMES if on_cpu() else len(frames)
+        starts = range(0, len(frames), size)
+        tokens = jnp.concatenate([self._stages(frames[i : i + size]) for i in starts])
+        return tokens.reshape((*images.shape[:-3], -1))
+
+    def _stages(self, frames: UInt8[Array, "N H W C"]) -> Float[Array, "N h w d"]:
+        x = frames.astype(self.dtype) / 255 - 0.5
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = jax.nn.silu(norm(conv_pool(x, *conv.cast(self.dtype))))
-        return x.reshape((*images.shape[:-3], -1))
+        return x
 
 
 def image_shape(spaces: Mapping[str, Space]) -> tuple[int, int, int]:

@@ -37,7 +37,7 @@ def conv_pool(x: Array, kernel: Array, bias: Array) -> Array:
     o = kernel.shape[-1]
     if h % 2 or w % 2:
         raise ValueError(f"conv_pool needs an even height and width, got {h}x{w}.")
-    if _on_cpu() and c < CELL_CHANNELS:
+    if on_cpu() and c < CELL_CHANNELS:
         z = _conv(_to_cells(x), _cell_kernel(kernel))
         return _max(z.reshape(n, h // 2, w // 2, 2, 2, o), (3, 4)) + bias
     z = _conv(x, kernel)
@@ -71,7 +71,8 @@ def _check(x: Array, kernel: Array, bias: Array) -> tuple[int, ...]:
     return x.shape
 
 
-def _on_cpu() -> bool:
+def on_cpu() -> bool:
+    """Whether JAX runs on a CPU by default."""
     return jax.default_backend() == "cpu"
 
 
@@ -140,7 +141,7 @@ def _pair_conv(x: Array, kernel: Array) -> Array:
 @jax.custom_vjp
 def _conv(x: Array, kernel: Array) -> Array:
     """Same-padding convolution, `[N,H,W,C] * [S,S,C,O] -> [N,H,W,O]`."""
-    if _on_cpu() and x.shape[-1] < PAIR_CHANNELS and x.shape[2] % 2 == 0:
+    if on_cpu() and x.shape[-1] < PAIR_CHANNELS and x.shape[2] % 2 == 0:
         return _pair_conv(x, kernel)
     return _lax_conv(x, kernel)
 
@@ -165,7 +166,7 @@ def _flip(kernel: Array) -> Array:
 def _kernel_grad(x: Array, dy: Array, size: int) -> Array:
     """The kernel gradient, with the wider operand as the columns of the product."""
     c, o = x.shape[-1], dy.shape[-1]
-    if _on_cpu() and o < c:
+    if on_cpu() and o < c:
         return _flip(_kernel_grad(dy, x, size))
     kernel = jax.ShapeDtypeStruct((size, size, c, o), x.dtype)
     (grad,) = jax.linear_transpose(partial(_lax_conv, x), kernel)(dy)
