@@ -14,7 +14,7 @@ def echo(*args, **kwargs):
     return [list(args), kwargs]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("address", ["{auto}", "localhost:{auto}"])
 def test_round_trip(serve, connect, workers, address):
     server = serve(("echo", echo, None, {"workers": workers}), address=address)
