@@ -15,6 +15,7 @@ from embodied.rpc import address as addresses
 from embodied.rpc import channel, desk, errors, guard, keys, meters, methods, sessions
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
+PAUSE = 0.001  # Seconds between two reads while calls queue up.
 LINGER = 1.0  # Seconds that the last replies may take to arrive on close.
 
 logger = logging.getLogger("embodied.rpc")
@@ -55,6 +56,8 @@ class Server:
         self._meter = meters.ServerMeter()
         self._pid = os.getpid()
         self._leading = threading.Lock()  # Of the thread that reads.
+        self._deferred = False  # Whether a thread waits to read after a `PAUSE`.
+        self._read_at = 0.0
         self._closing = False
         self._finished = threading.Event()  # Set if closing and no call runs.
         self._settled = threading.Event()  # Set if all replies arrived, too.
@@ -205,6 +208,7 @@ class Server:
                 method, job, patience = self._lead(method, news)
                 if method:
                     method.execute(job)
+                    self._go_on(method)
                     news = []
                 else:
                     news = self._channel.wait(patience)
@@ -225,14 +229,39 @@ class Server:
                 done.running -= 1
             if news:
                 self._attend(news)
-            with self._channel.lock:
-                requests = self._desk.read(READ_AT_ONCE)
-            for method, request in requests:
-                method.submit(request)
+            self._deferred = self._can_defer()
+            if not self._deferred:
+                self._read()
             patience = self._tick()
             if self._closing:
                 self._conclude()
             return self._take(patience)
+
+    def _go_on(self, method: methods.Method) -> None:
+        """Run the calls that queue up while another thread looks after the socket."""
+        while self._deferred and not self._stopping:
+            with self._leading:
+                if not method.jobs:
+                    return
+                job = method.jobs.popleft()
+            method.execute(job)
+
+    def _can_defer(self) -> bool:
+        """Whether reading has time, as busy threads have calls queued already.
+
+        They get more done if they need not share the interpreter for each message.
+        """
+        queues = [method for method in self._methods.values() if method.jobs]
+        if not queues or any(method.ready() for method in queues):
+            return False
+        return time.monotonic() < self._read_at + PAUSE
+
+    def _read(self) -> None:
+        self._read_at = time.monotonic()
+        with self._channel.lock:
+            requests = self._desk.read(READ_AT_ONCE)
+        for method, request in requests:
+            method.submit(request)
 
     def _attend(self, news: Sequence[int]) -> None:
         if self._monitor.fileno in news:
@@ -260,7 +289,9 @@ class Server:
         self, patience: float | None
     ) -> tuple[methods.Method | None, Any, float | None]:
         """A job to run; another thread is woken if there is more to do meanwhile."""
-        if self._desk.more:
+        if self._deferred:
+            patience = PAUSE if patience is None else min(patience, PAUSE)
+        elif self._desk.more:
             patience = 0
         ready = [method for method in self._methods.values() if method.ready()]
         if not ready:
