@@ -48,8 +48,8 @@ class Desk:
         prepared = [(a.request, self._pack(a)) for a in answers]
         with self._channel.lock:
             for request, frames in prepared:
-                self.sessions.finish(request.call, frames)
                 self._send(frames, request.call.route)
+                self.sessions.finish(request.call, frames)
             self.more = True  # To send is to touch the socket.
 
     def read(self, limit: int) -> list[Job]:
@@ -192,5 +192,5 @@ class Desk:
         )
 
     def _send(self, frames: list[encoding.Buffer], route: bytes) -> None:
-        self._meter.sent += encoding.size(frames)
         self._meter.unroutable += not self._channel.send(frames, route)
+        self._meter.sent += encoding.size(frames)
