@@ -81,15 +81,15 @@ def request(case: Case) -> Any:
     return 1
 
 
-def serve_ours(case: Case, workers: int, address: str, pipe: Any) -> None:
+def serve_ours(case: Case, address: str, pipe: Any) -> None:
     sample = {"step": np.zeros(SAMPLE, np.uint8)}
     server = rpc.BatchServer(address, "bench")
-    server.bind("tiny", abs, workers=workers)
-    server.bind("add_batch", len, workers=workers)
-    server.bind("sample_batch", lambda _: sample, workers=workers)
+    server.bind("tiny", abs)
+    server.bind("add_batch", len)
+    server.bind("sample_batch", lambda _: sample)
     if case.batch:
         args = {"batch": case.batch, "timeout": 0.01, "spaces": SPACES}
-        server.bind("act", act, workers=workers, **args)
+        server.bind("act", act, **args)
     server.start(block=False)
     pipe.send(server.address)
     pipe.recv()
@@ -112,7 +112,7 @@ def call_ours(case: Case, address: str) -> Callable[[], Callable[[], Any]]:
     return begin
 
 
-def serve_floor(case: Case, workers: int, address: str, pipe: Any) -> None:
+def serve_floor(case: Case, address: str, pipe: Any) -> None:
     address = rpc.resolve(address)
     context = zmq.Context()
     socket = context.socket(zmq.ROUTER)
@@ -171,10 +171,10 @@ def run_client(case: Case, ours: bool, address: str, seconds: float, pipe: Any) 
     pipe.send(np.array(times))
 
 
-def measure(case: Case, ours: bool, workers: int, seconds: float) -> Result:
+def measure(case: Case, ours: bool, seconds: float) -> Result:
     """One run with fresh processes."""
     address = "{auto}"
-    server, pipe = start(serve_ours if ours else serve_floor, case, workers, address)
+    server, pipe = start(serve_ours if ours else serve_floor, case, address)
     address = receive(pipe)
     made = [
         start(run_client, case, ours, address, seconds) for _ in range(case.clients)
@@ -209,12 +209,8 @@ def report(case: Case, args: argparse.Namespace) -> None:
     better = min if case.scale == 1 and "µs" in case.name else max
     found: dict[str, tuple[float, Result]] = {}
     for _ in range(args.repeats):
-        for kind, ours, workers in [
-            ("ours", True, 1),
-            ("inline", True, 0),
-            ("floor", False, 0),
-        ]:
-            result = measure(case, ours, workers, args.seconds)
+        for kind, ours in [("ours", True), ("floor", False)]:
+            result = measure(case, ours, args.seconds)
             value = result.rate * case.scale
             value = 1e6 * result.median if better is min else value
             found[kind] = better(found.get(kind, (value, result)), (value, result))
@@ -224,8 +220,7 @@ def report(case: Case, args: argparse.Namespace) -> None:
     ratio = 1 / ratio if better is min else ratio
     met = ours <= case.target if better is min else ours >= case.target
     print(
-        f"{case.name:28s} {ours:8.0f} {found['inline'][0]:8.0f} "
-        f"{found['floor'][0]:8.0f} "
+        f"{case.name:28s} {ours:8.0f} {found['floor'][0]:8.0f} "
         f"{public} {ratio:6.1f}x {case.target:8.0f} {'met' if met else 'NOT MET':8s}"
         f"{1e3 * result.median:7.2f} {1e3 * result.p99:7.2f}",
         flush=True,
@@ -256,7 +251,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="methods, separated by commas")
     args = parser.parse_args()
     print(
-        f"{'':28s} {'ours':>8s} {'inline':>8s} {'floor':>8s} {'public':>8s} "
+        f"{'':28s} {'ours':>8s} {'floor':>8s} {'public':>8s} "
         f"{'ratio':>7s} {'target':>8s} {'':8s}{'median':>7s} {'p99 ms':>7s}"
     )
     for case in CASES:

@@ -53,10 +53,8 @@ class BatchMethod(methods.Method):
     """Runs its function once for a batch of requests, `workfn(batch, rows)`.
 
     A batch is handed out when it has `batch` rows, or `timeout` seconds after its first
-    request, but not before a worker is free to take it.
+    request, but not before it may run.
     """
-
-    batched = True
 
     def __init__(
         self,
@@ -80,8 +78,6 @@ class BatchMethod(methods.Method):
         self._schema = schema
         self._pad: Pad = pad
         self._open: OpenBatch | None = None
-        self._handed = 0  # Batches handed to workers; written by the server's thread.
-        self._done = 0  # Batches they finished; written under the meter's lock.
 
     def submit(self, request: methods.Request) -> None:
         try:
@@ -95,14 +91,13 @@ class BatchMethod(methods.Method):
         except Exception as error:
             self.fail([request], error)
 
-    def deadline(self) -> float | None:
-        free = self._handed - self._done < max(1, self.workers)
-        return self._open.deadline if self._open and free else None
-
-    def tick(self) -> None:
-        deadline = self.deadline()
-        if deadline is not None and deadline <= time.monotonic():
-            self._hand_out()
+    def tick(self) -> float | None:
+        if self._open is None or self.running + len(self.jobs) >= self.workers:
+            return None
+        if self._open.deadline > time.monotonic():
+            return self._open.deadline
+        self._hand_out()
+        return None
 
     def _add(self, request: methods.Request, obs: dict, rows: int | None) -> None:
         if self._open and self._open.rows + (rows or 1) > self._batch:
@@ -115,26 +110,21 @@ class BatchMethod(methods.Method):
             self._hand_out()
 
     def _hand_out(self) -> None:
-        full, self._open = self._open, None
-        self._handed += 1
-        self.enqueue(full)
+        self.jobs.append(self._open)
+        self._open = None
 
-    def _execute(self, batch: OpenBatch) -> None:
+    def execute(self, batch: OpenBatch) -> None:
         start = time.monotonic()
         requests = [part.request for part in batch.parts]
         try:
-            reply, infos = self.call(batch.finish(self._pad), batch.rows)
+            reply, post = self.call(batch.finish(self._pad), batch.rows)
             reply = _arrays(reply, batch.rows, "")
             answers = [_answer(part, reply) for part in batch.parts]
         except BaseException as error:
             self.fail(requests, error)
         else:
-            self.finish(answers, infos)
+            self.finish(answers, post)
         self.meter.add([start - r.time for r in requests], batch.rows, start)
-        with self.meter.lock:
-            self._done += 1
-        if self._open and self.workers:
-            self._server.wake()  # Its deadline may have passed while all were busy.
 
 
 class BatchServer(server.Server):

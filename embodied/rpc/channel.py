@@ -1,8 +1,7 @@
-"""A ZeroMQ socket that several threads share and one of them waits on."""
+"""A ZeroMQ socket that several threads share, and that any of them may wait on."""
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import threading
@@ -49,9 +48,12 @@ class Message(NamedTuple):
 class Channel:
     """A socket for short operations under `lock`, and a wait without it.
 
+    News end the wait of one thread, the one that began to wait last: the others sleep
+    on, until there are news while it is busy.
+
     The file descriptor of a ZeroMQ socket reports a change once, to whichever thread
-    next touches the socket. So whoever holds the lock must read all there is, or call
-    `wake`, before it lets go: the waiting thread would sleep on otherwise.
+    next touches the socket. So whoever sends must then read all there is, or call
+    `wake`, before it does anything else: waiting threads would sleep on otherwise.
     """
 
     def __init__(self, context: zmq.Context, kind: int, max_bytes: int = MAX_BYTES):
@@ -62,7 +64,7 @@ class Channel:
         self._has_routes = kind == zmq.ROUTER
         self._configure()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poller = select.poll()
+        self._poller = select.epoll()
         self.watch(self.socket.fileno())
         self.watch(self._wake)
         self._recv = self.socket.recv
@@ -85,25 +87,25 @@ class Channel:
             self.socket.set(option, value)
 
     def watch(self, descriptor: int) -> None:
-        """Let `wait` end when this descriptor can be read, too."""
-        self._poller.register(descriptor, select.POLLIN)
+        """Let `wait` end when there is something new to read here, too."""
+        self._poller.register(descriptor, select.EPOLLIN | select.EPOLLET)
 
     def wait(self, seconds: float | None) -> list[int]:
         """Wait, without the lock, until there may be news; descriptors that have some.
 
         The socket itself must have been read until nothing was left, before.
         """
-        # Rounded up, as waking early would mean to wait again for no time at all.
-        ready = self._poller.poll(None if seconds is None else math.ceil(1e3 * seconds))
-        descriptors = [descriptor for descriptor, _ in ready]
-        if self._wake in descriptors:
-            os.eventfd_read(self._wake)
-        return descriptors
+        return [descriptor for descriptor, _ in self._poller.poll(seconds)]
 
     def wake(self) -> None:
-        """End the wait of the thread in `wait`, or its next one."""
+        """End the wait of one thread in `wait`, or the next one."""
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
+
+    def dismiss(self) -> None:
+        """End the waits of all threads, from now on."""
+        self.wake()
+        self._poller.modify(self._wake, select.EPOLLIN)
 
     def events(self) -> tuple[bool, bool]:
         """Whether there is a message, and whether there is a peer to send to."""
@@ -162,5 +164,6 @@ class Channel:
         """Close the socket; messages may still leave for `linger` seconds."""
         with self.lock:
             self.socket.close(int(1e3 * linger))
+            self._poller.close()
             os.close(self._wake)
             self._wake = -1

@@ -36,8 +36,7 @@ class Desk:
     ):
         self.session = protocol.new_session()
         self.sessions = sessions.Sessions(memory)
-        self.more = False  # Whether messages were left unread.
-        self.waiting = False  # Whether a thread waits for the socket to have some.
+        self.more = False  # Whether there may be messages that nobody will announce.
         self.closing = False  # Whether new calls are left to the next server.
         self._channel = line
         self._methods = served
@@ -45,14 +44,13 @@ class Desk:
         self._name = name
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
-        """Remember and send replies; any thread may."""
+        """Remember and send replies; any thread may that calls `read` afterwards."""
         prepared = [(a.request, self._pack(a)) for a in answers]
         with self._channel.lock:
             for request, frames in prepared:
-                self.sessions.finish(request.call, frames)
                 self._send(frames, request.call.route)
-            if self.waiting and self._channel.events()[0]:
-                self._channel.wake()
+                self.sessions.finish(request.call, frames)
+            self.more = True  # To send is to touch the socket.
 
     def read(self, limit: int) -> list[Job]:
         """Requests to execute, among the next messages. Needs the lock."""
@@ -194,5 +192,5 @@ class Desk:
         )
 
     def _send(self, frames: list[encoding.Buffer], route: bytes) -> None:
-        self._meter.sent += encoding.size(frames)
         self._meter.unroutable += not self._channel.send(frames, route)
+        self._meter.sent += encoding.size(frames)

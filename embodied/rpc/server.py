@@ -1,4 +1,4 @@
-"""The server: one thread reads the socket, methods run in threads of their own."""
+"""The server: threads take turns to read the socket, and run what they have read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from embodied.rpc import address as addresses
 from embodied.rpc import channel, desk, errors, guard, keys, meters, methods, sessions
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
+PAUSE = 0.001  # Seconds between two reads while calls queue up.
 LINGER = 1.0  # Seconds that the last replies may take to arrive on close.
 
 logger = logging.getLogger("embodied.rpc")
@@ -29,6 +30,10 @@ class Server:
 
     A function that fails, fails that call, and nothing else. What it returns must not
     change until the client has it. Arrays it gets are read-only.
+
+    The thread that has read a call runs it, as to wake another one would take longer
+    than a short call. There is one thread more than calls that may run at a time, so
+    one is left to wait for the socket: while all others are busy, it reads.
     """
 
     def __init__(
@@ -47,16 +52,19 @@ class Server:
         self._keys = keys
         self._max_bytes = max_bytes
         self._methods: dict[bytes, methods.Method] = {}
-        self._batched: list[methods.Method] = []
         self._memory = memory
         self._meter = meters.ServerMeter()
         self._pid = os.getpid()
+        self._leading = threading.Lock()  # Of the thread that reads.
+        self._deferred = False  # Whether a thread waits to read after a `PAUSE`.
+        self._read_at = 0.0
         self._closing = False
-        self._settled = threading.Event()  # Set if closing and all replies arrived.
+        self._finished = threading.Event()  # Set if closing and no call runs.
+        self._settled = threading.Event()  # Set if all replies arrived, too.
         self._stopping = False
         self._ended = threading.Event()
         self._failure: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def bind(
         self,
@@ -66,17 +74,16 @@ class Server:
         *,
         workers: int = 1,
     ) -> None:
-        """Serve `workfn(*args, **kwargs)` under a name, in `workers` threads.
+        """Serve `workfn(*args, **kwargs)` under a name, `workers` calls at a time.
 
-        Without workers it runs in the thread that reads the socket: quicker, but all
-        else waits for it. With a `postfn`, the function returns `(reply, info)`, and
-        `postfn(info)` runs after the reply was sent, in the order of the replies.
+        With a `postfn`, the function returns `(reply, info)`, and `postfn(info)` runs
+        after the reply was sent, in the order of the replies.
         """
         self._add_method(methods.PlainMethod(name, workfn, postfn, workers))
 
     def start(self, block: bool = True) -> None:
         """Open the address and serve; `block` until closed, raising what ended it."""
-        assert self._thread is None, "a server starts once"
+        assert not self._threads, "a server starts once"
         self._context = zmq.Context()
         try:
             self._open()
@@ -85,9 +92,11 @@ class Server:
             raise
         for method in self._methods.values():
             method.start(self)
-        name = f"rpc-{self.name}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        for index in range(1 + sum(m.workers for m in self._methods.values())):
+            name = f"rpc-{self.name}-{index}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
         if block:
             self._ended.wait()
             if self._failure:
@@ -98,21 +107,20 @@ class Server:
 
         Raises `TimeoutError` naming the methods that still ran after `timeout`.
         """
-        if self._thread is None or self._closing or self._pid != os.getpid():
+        if not self._threads or self._closing or self._pid != os.getpid():
             return
         deadline = time.monotonic() + timeout
         self._closing = self._desk.closing = True
-        hung = [m.name for m in self._methods.values() if not m.close(deadline)]
+        self._channel.wake()
+        self._finished.wait(timeout)
+        bound = self._methods.values()
+        hung = [m.name for m in bound if m.running or not m.close(deadline)]
         # A reply that left may still get lost with the connection, so await the acks.
-        self._channel.wake()
         self._settled.wait(min(LINGER, max(0, deadline - time.monotonic())))
-        self._stopping = True
-        self._channel.wake()
-        self._thread.join(max(0.1, deadline - time.monotonic()))
-        if self._thread.is_alive():
-            hung.append("the server's own thread")
-        else:
+        if self._stop(max(0.1, deadline - time.monotonic())):
             self._shut()
+        else:
+            hung.append("the server's own threads")
         self._ended.set()
         if hung:
             raise TimeoutError(f"{self.name} still ran {hung} after {timeout} s")
@@ -136,18 +144,14 @@ class Server:
         return self._failure or next((error for error in found if error), None)
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
-        """Remember and send replies; any thread may."""
+        """Remember and send replies; for the threads that run methods."""
         self._desk.respond(answers)
 
-    def wake(self) -> None:
-        self._channel.wake()
-
     def _add_method(self, method: methods.Method) -> None:
-        assert self._thread is None, "bind before start"
+        assert not self._threads, "bind before start"
         if not method.name.isidentifier() or method.name.startswith("_"):
             raise ValueError(f"'{method.name}' cannot be the name of a method")
         self._methods[method.name.encode()] = method
-        self._batched = [m for m in self._methods.values() if m.batched]
 
     def _open(self) -> None:
         self._channel = channel.Channel(self._context, zmq.ROUTER, self._max_bytes)
@@ -185,38 +189,116 @@ class Server:
         self._context.term()
         addresses.unlink(self.address)
 
+    def _stop(self, timeout: float) -> bool:
+        """End the threads, but those that run a call; whether that was in time."""
+        deadline = time.monotonic() + timeout
+        self._stopping = True
+        self._channel.dismiss()
+        for thread in self._threads:
+            thread.join(max(0, deadline - time.monotonic()))
+        left = sum(thread.is_alive() for thread in self._threads)
+        return left <= sum(method.running for method in self._methods.values())
+
     def _run(self) -> None:
+        """Lead, and then run a call, or wait for news if there is none to run."""
+        method: methods.Method | None = None
+        news: list[int] = []
         try:
             while not self._stopping:
-                self._step()
+                method, job, patience = self._lead(method, news)
+                if method:
+                    method.execute(job)
+                    self._go_on(method)
+                    news = []
+                else:
+                    news = self._channel.wait(patience)
         except BaseException as error:
             logger.exception("the server %s failed", self.name)
             self._failure = error
-            self._ended.set()
+            self._stopping = True
+            self._channel.dismiss()
+            for event in (self._finished, self._settled, self._ended):
+                event.set()
 
-    def _step(self) -> None:
-        """Read what is there, hand it out, then wait for more or for a deadline."""
+    def _lead(
+        self, done: methods.Method | None, news: Sequence[int]
+    ) -> tuple[methods.Method | None, Any, float | None]:
+        """Read what is there; a job and its method, or how long to wait for one."""
+        with self._leading:
+            if done:
+                done.running -= 1
+            if news:
+                self._attend(news)
+            self._deferred = self._can_defer()
+            if not self._deferred:
+                self._read()
+            patience = self._tick()
+            if self._closing:
+                self._conclude()
+            return self._take(patience)
+
+    def _go_on(self, method: methods.Method) -> None:
+        """Run the calls that queue up while another thread looks after the socket."""
+        while self._deferred and not self._stopping:
+            with self._leading:
+                if not method.jobs:
+                    return
+                job = method.jobs.popleft()
+            method.execute(job)
+
+    def _can_defer(self) -> bool:
+        """Whether reading has time, as busy threads have calls queued already.
+
+        They get more done if they need not share the interpreter for each message.
+        """
+        queues = [method for method in self._methods.values() if method.jobs]
+        if not queues or any(method.ready() for method in queues):
+            return False
+        return time.monotonic() < self._read_at + PAUSE
+
+    def _read(self) -> None:
+        self._read_at = time.monotonic()
         with self._channel.lock:
             requests = self._desk.read(READ_AT_ONCE)
-            self._desk.waiting = not self._desk.more
         for method, request in requests:
             method.submit(request)
-        if self._desk.closing and not self._desk.sessions.nbytes:
-            self._settled.set()
-        patience = self._tick()
-        ready = self._channel.wait(0 if self._desk.more else patience)
-        self._desk.waiting = False
-        if self._monitor.fileno in ready:
+
+    def _attend(self, news: Sequence[int]) -> None:
+        if self._monitor.fileno in news:
             self._monitor.handle()
-        if self._guard and self._guard.fileno in ready:
+        if self._guard and self._guard.fileno in news:
             self._guard.handle()
 
     def _tick(self) -> float | None:
         """Do what is due; seconds until there is more, or None."""
         first = None
-        for method in self._batched:
-            method.tick()
-            deadline = method.deadline()
+        for method in self._methods.values():
+            deadline = method.tick()
             if deadline is not None and (first is None or deadline < first):
                 first = deadline
         return None if first is None else max(0, first - time.monotonic())
+
+    def _conclude(self) -> None:
+        """Tell `close` how far it is."""
+        if not any(method.busy() for method in self._methods.values()):
+            self._finished.set()
+            if not self._desk.sessions.nbytes:
+                self._settled.set()
+
+    def _take(
+        self, patience: float | None
+    ) -> tuple[methods.Method | None, Any, float | None]:
+        """A job to run; another thread is woken if there is more to do meanwhile."""
+        if self._deferred:
+            patience = PAUSE if patience is None else min(patience, PAUSE)
+        elif self._desk.more:
+            patience = 0
+        ready = [method for method in self._methods.values() if method.ready()]
+        if not ready:
+            return None, None, patience
+        method = ready[0]
+        job = method.jobs.popleft()
+        method.running += 1
+        if patience is not None or len(ready) > 1 or method.ready():
+            self._channel.wake()
+        return method, job, patience

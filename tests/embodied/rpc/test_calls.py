@@ -14,7 +14,7 @@ def echo(*args, **kwargs):
     return [list(args), kwargs]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("address", ["{auto}", "localhost:{auto}"])
 def test_round_trip(serve, connect, workers, address):
     server = serve(("echo", echo, None, {"workers": workers}), address=address)
@@ -244,7 +244,10 @@ def test_start_blocks_until_closed():
     assert not os.path.exists(server.address.removeprefix("ipc://"))
 
 
-def test_nothing_is_left():
+def test_nothing_is_left(until):
+    def used():
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
     def cycle():
         server = rpc.Server("localhost:{auto}", keys=keys.server)
         server.bind("echo", echo, workers=2)
@@ -256,11 +259,11 @@ def test_nothing_is_left():
 
     keys = rpc.make_keys()
     cycle()  # What ZeroMQ and Python set up once.
-    before = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    descriptors, tasks = used()
     for _ in range(5):
         cycle()
-    after = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-    assert after <= before
+    assert used()[0] <= descriptors
+    until(lambda: used()[1] <= tasks)  # A joined thread is gone a little later.
 
 
 def _call_from_child(address, queue):
