@@ -137,7 +137,7 @@ class RSSM(eqx.Module):
             noise, given = inputs
             action, outs = policy(latent, given)
             shifts = self._core_shifts(action)
-            deter, _ = rollout.core_step(kernels, scales, shifts, latent)
+            deter, _ = rollout.core_step(self.blocks, kernels, scales, shifts, latent)
             stoch = OneHot(self.prior_logit(deter), self.unimix).sample(noise)
             return Latent(deter, stoch), (Latent(deter, stoch), outs)
 
