@@ -13,6 +13,7 @@ a machine that copied 10.1 GB/s.
 from __future__ import annotations
 
 import argparse
+import collections
 import gc
 import shutil
 import tempfile
@@ -180,10 +181,10 @@ def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -
         threaded(lambda index: repeat(floors[index], count), args.threads)
 
     def sample_alone() -> None:
-        repeat(sample, count * args.threads)
+        hold(replay, count * args.threads, args.threads)
 
     def sample_threads() -> None:
-        threaded(lambda index: repeat(sample, count), args.threads)
+        threaded(lambda index: hold(replay, count, 1), args.threads)
 
     many = in_turns([floor_threads, sample_threads, sample_alone], 4)
     total = count * args.threads
@@ -217,6 +218,13 @@ def measure_threaded_inserts(
     name = f"insert, {args.threads * ENVS} envs, {args.threads} threads"
     report.rate(name, total / many, "insert", 5)
     report.ratio(one / many, "of one thread")
+
+
+def hold(replay: Replay, count: int, amount: int) -> None:
+    """Sample and keep the last few batches: what threads touch together, one does."""
+    held: collections.deque[Step] = collections.deque(maxlen=amount)
+    for _ in range(count):
+        held.append(replay.sample(BATCH))
 
 
 def repeat(function: Callable[[], Any], count: int) -> None:

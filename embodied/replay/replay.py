@@ -19,6 +19,7 @@ from embodied.replay.index import Index
 from embodied.replay.layout import Records, Schema
 from embodied.replay.selectors import Selector, Uniform
 from embodied.replay.store import ChunkStore
+from embodied.replay.turns import Turns
 from embodied.replay.windows import Copier
 from embodied.replay.writer import Placement, undo
 
@@ -40,11 +41,12 @@ class Replay(base.Replay):
     one they live in memory and are part of what `save` returns. `memory` bounds the
     resident bytes of the files and `compress` shrinks completed ones in the background.
 
-    Four locks, never waited for in another order: `_adding` lets one thread add at a
-    time, and `_sampling` one sample, as more would only get in each other's way;
-    `_lock` guards the index and is held for no copy or I/O; each chunk has one that
-    keeps `update` apart from readers. The memory of an evicted chunk is not reused
-    while anyone still reads it, so they read what was there.
+    One thread adds at a time, and one samples, as more would only get in each other's
+    way. Who adds while another thread does leaves the steps to that one: `_adding`.
+    Three locks, never waited for in another order: `_sampling`; `_lock`, which guards
+    the index and is held for no copy or I/O; each chunk has one that keeps `update`
+    apart from readers. The memory of an evicted chunk is not reused while anyone still
+    reads it, so they read what was there.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Replay(base.Replay):
         self.online = online
         # When somebody else samples must not change what a run learns from.
         self._rngs = {m: np.random.default_rng([seed, *m.encode()]) for m in MODES}
-        self._adding = threading.Lock()
+        self._adding = Turns()
         self._sampling = threading.Lock()
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
@@ -178,20 +180,11 @@ class Replay(base.Replay):
 
     def save(self) -> dict[str, Any]:
         """Counters, and the steps if they are in memory; in files they are safe."""
-        with self._adding:
-            with self._lock:
-                chunks = list(self._index.chunks.values())
-            dumped = self._store.dump(chunks)
-            return {"version": VERSION, "order": self._index.order, "chunks": dumped}
+        return self._adding.run(self._save)
 
     def load(self, data: Any) -> None:
         """Restore what `save` returned. Steps in a directory were found before."""
-        with self._adding, self._lock:
-            if data["chunks"]:
-                if self._index.order:
-                    raise ValueError(f"{self.name} must be empty to load into it")
-                self._recover(self._store.restore(data["chunks"]))
-            self._index.order = max(self._index.order, int(data["order"]))
+        self._adding.run(self._load, data)
 
     def flush(self) -> None:
         """Return once all is compressed and on disk, safe from a loss of power."""
@@ -205,9 +198,7 @@ class Replay(base.Replay):
 
     def close(self) -> None:
         """Turn away all who wait or add, and let others open the directory."""
-        with self._adding, self._ready:
-            self._closed = True
-            self._ready.notify_all()
+        self._adding.run(self._turn_away)
         if self._compressor:
             self._compressor.close()
         for chunk in list(self._index.chunks.values()):
@@ -221,25 +212,30 @@ class Replay(base.Replay):
         """Store those steps that are not there yet, and count them."""
         if not len(workers):
             return 0
-        with self._adding:
-            if self._closed:
-                raise ReplayClosedError(f"{self.name} is closed")
-            records = self._records or Records(stepcheck.infer_schema(batch))
-            blocks = stepcheck.to_blocks(batch, records)
-            placements = self._write(blocks, workers, seqs, records.schema)
-            with self._ready:
-                self._records = records
-                self._counts["duplicates"] += len(workers) - len(placements)
-                self._counts["inserts"] += len(placements)
-                dropped = self._index.commit(placements)
-                self._ready.notify_all()
-            for chunk in dropped:
-                self._store.delete(chunk)
+        placements = self._adding.run(self._insert, batch, workers, seqs)
         if self._compressor:
             for x in placements:
                 if x.row + 1 == x.chunk.size:
                     self._compressor.submit(x.chunk)
         return len(placements)
+
+    def _insert(
+        self, batch: Batch, workers: Sequence[int], seqs: Sequence[int] | None
+    ) -> list[Placement]:
+        if self._closed:
+            raise ReplayClosedError(f"{self.name} is closed")
+        records = self._records or Records(stepcheck.infer_schema(batch))
+        blocks = stepcheck.to_blocks(batch, records)
+        placements = self._write(blocks, workers, seqs, records.schema)
+        with self._ready:
+            self._records = records
+            self._counts["duplicates"] += len(workers) - len(placements)
+            self._counts["inserts"] += len(placements)
+            dropped = self._index.commit(placements)
+            self._ready.notify_all()
+        for chunk in dropped:
+            self._store.delete(chunk)
+        return placements
 
     def _write(
         self,
@@ -265,6 +261,25 @@ class Replay(base.Replay):
             undo(placements, self._store)
             raise
         return placements
+
+    def _save(self) -> dict[str, Any]:
+        with self._lock:
+            chunks = list(self._index.chunks.values())
+        dumped = self._store.dump(chunks)
+        return {"version": VERSION, "order": self._index.order, "chunks": dumped}
+
+    def _load(self, data: Any) -> None:
+        with self._lock:
+            if data["chunks"]:
+                if self._index.order:
+                    raise ValueError(f"{self.name} must be empty to load into it")
+                self._recover(self._store.restore(data["chunks"]))
+            self._index.order = max(self._index.order, int(data["order"]))
+
+    def _turn_away(self) -> None:
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
 
     def _wait(self, timeout: float | None) -> None:
         """Under the lock, until there are items."""
