@@ -90,10 +90,11 @@ class Player:
         for key, space in self.obs_space.items():
             if key not in obs:
                 continue
-            extra = np.ndim(obs[key]) - len(space.shape)
-            if extra not in (0, 1):
+            shape = np.shape(obs[key])
+            extra = len(shape) - len(space.shape)
+            if extra not in (0, 1) or shape[extra:] != tuple(space.shape):
                 raise ValueError(
-                    f"observation '{key}' has shape {np.shape(obs[key])}; give "
+                    f"observation '{key}' has shape {shape}; give "
                     f"{space.shape} for one environment or one dimension more for many"
                 )
             ranks[key] = bool(extra)

@@ -105,6 +105,8 @@ def test_wrong_ranks_name_the_key(greedy):
     obs = observations(greedy, 2)
     with pytest.raises(ValueError, match="'image' has shape"):
         greedy.act({**obs, "image": obs["image"][None]})
+    with pytest.raises(ValueError, match=r"'image' has shape \(2, 32, 16, 3\); give"):
+        greedy.act({**obs, "image": obs["image"][:, :, :16]})
     with pytest.raises(ValueError, match="some observations are batched"):
         greedy.act({**obs, "image": obs["image"][0]})
 
