@@ -69,7 +69,8 @@ class Encoder(eqx.Module):
     def _convolve(self, obs: Mapping[str, Array]) -> Float[Array, "*B D"]:
         images = jnp.concatenate([obs[key] for key in self.images], -1)
         frames = images.reshape((-1, *images.shape[-3:]))
-        size = FRAMES if on_cpu() else len(frames)
+        alone = on_cpu() and jax.device_count() == 1
+        size = FRAMES if alone else len(frames)
         starts = range(0, len(frames), size)
         tokens = jnp.concatenate([self._stages(frames[i : i + size]) for i in starts])
         return tokens.reshape((*images.shape[:-3], -1))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import fcntl
 import os
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import elements
@@ -15,6 +18,7 @@ from dreamerv3 import config
 from dreamerv3.config import ConfigError, Flat, Problem, show
 
 FILE = "config.yaml"
+LOCK = "run.lock"
 
 # What the stored steps and the trained parameters depend on.
 FIXED = re.compile(
@@ -69,6 +73,25 @@ def nothing_there(logdir: str) -> Problem:
     remedy = f"did you mean {path.parent / near[0]}? " if near else ""
     remedy += "give --task or --configs as well to start a new run there"
     return Problem("logdir", logdir, "there is no run to go on with", remedy)
+
+
+@contextlib.contextmanager
+def hold(logdir: str | os.PathLike) -> Iterator[None]:
+    """Keep other runs out of a directory; the system lets go when the process ends."""
+    directory = pathlib.Path(logdir)
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            rule = f"a run is under way there (process {file.read() or 'unknown'})"
+            remedy = "wait for it or stop it to go on, or choose another --logdir"
+            raise ConfigError([Problem("logdir", str(logdir), rule, remedy)]) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 def save(values: Flat) -> None:

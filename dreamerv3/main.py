@@ -66,13 +66,17 @@ def start(
         if key == "script":
             continue  # Another look at the same run, no change of it.
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
-    if config.script in TRAINING:
+    if config.script not in TRAINING:
+        elements.print(plan.describe(config, *spaces, notes), flush=True)
+        with outputs.terminal(config):
+            dispatch(config, *spaces, factory)
+        return pathlib.Path(config.logdir)
+    with logdir.hold(config.logdir):
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
-    elements.print(plan.describe(config, *spaces, notes), flush=True)
-    with outputs.terminal(config):
-        dispatch(config, *spaces, factory)
-    if config.script in TRAINING:
+        elements.print(plan.describe(config, *spaces, notes), flush=True)
+        with outputs.terminal(config):
+            dispatch(config, *spaces, factory)
         elements.print(plan.closing(config), flush=True)
         write_report(config)
     return pathlib.Path(config.logdir)

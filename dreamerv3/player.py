@@ -11,6 +11,7 @@ while True:
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import elements
@@ -32,6 +33,8 @@ ALONE = {
     "jax.mock_devices": 0,
     "jax.prealloc": False,
 }
+# Of every environment; the policy does without them.
+GIVEN = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL)
 
 
 class Player:
@@ -61,10 +64,17 @@ class Player:
         """Actions for an observation, or for a batch of them with a leading dimension.
 
         Latents start anew where `is_first` is true. Without that key they do at the
-        first call after `reset`. The action says `reset` where `is_last` is true.
+        first call after `reset`. Actions are within `act_space`, and say `reset` where
+        `is_last` is true.
         """
+        if not isinstance(obs, Mapping):
+            raise ValueError(
+                f"an observation is a dictionary with the keys {self._keys()}, "
+                f"not {type(obs).__name__}"
+            )
         single = not self._batched(obs)
-        batch = {k: np.asarray(v)[None] if single else v for k, v in obs.items()}
+        batch = {k: self._array(k, v) for k, v in obs.items()}
+        batch = {k: v[None] if single else v for k, v in batch.items()}
         size = len(next(iter(batch.values())))
         first = np.full(size, self._carry is None)
         batch = {base.IS_FIRST: first, **batch}
@@ -76,6 +86,7 @@ class Player:
                 f"{self._size} environments: call reset() before their number changes"
             )
         self._carry, action, _ = self.agent.policy(self._carry, batch, "eval")
+        action = {k: _clip(v, self.act_space[k]) for k, v in action.items()}
         last = np.asarray(batch.get(base.IS_LAST, np.zeros(size, bool)))
         action = {**action, base.RESET: last}
         return {k: v[0] for k, v in action.items()} if single else action
@@ -87,6 +98,9 @@ class Player:
     def _batched(self, obs: base.Step) -> bool:
         """Whether observations have a leading dimension; all must agree."""
         ranks = {}
+        missing = [key for key in self._keys() if key not in obs]
+        if missing:
+            raise ValueError(f"the observation lacks {missing}; it has {sorted(obs)}")
         for key, space in self.obs_space.items():
             if key not in obs:
                 continue
@@ -99,12 +113,33 @@ class Player:
                 )
             ranks[key] = bool(extra)
         if len(set(ranks.values())) != 1:
-            raise ValueError(
-                f"some observations are batched and some are not: {ranks}"
-                if ranks
-                else f"none of {sorted(self.obs_space)} is in {sorted(obs)}"
-            )
+            raise ValueError(f"some observations are batched and some are not: {ranks}")
         return next(iter(ranks.values()))
+
+    def _keys(self) -> list[str]:
+        """What an observation must have."""
+        return [key for key in sorted(self.obs_space) if key not in GIVEN]
+
+    def _array(self, key: str, value: Any) -> np.ndarray:
+        """The value in the type that the agent was trained with."""
+        value = np.asarray(value)
+        if key not in self.obs_space or value.dtype == self.obs_space[key].dtype:
+            return value
+        dtype = self.obs_space[key].dtype
+        fits = np.can_cast(value.dtype, dtype, "same_kind")
+        if not fits and (value.astype(dtype) != value).any():
+            raise ValueError(
+                f"observation '{key}' has type {value.dtype}, and its values do not "
+                f"fit into {dtype}, with which the agent was trained"
+            )
+        return value.astype(dtype)
+
+
+def _clip(action: np.ndarray, space: elements.Space) -> np.ndarray:
+    """Into the bounds, which the normal distribution of a policy exceeds."""
+    if space.dtype.kind != "f":
+        return action
+    return np.clip(action, space.low, space.high)
 
 
 def load(logdir: str | pathlib.Path, **overrides: Any) -> Player:

@@ -85,20 +85,23 @@ class Static(NamedTuple):
     unroll: int
 
 
-class Turned(NamedTuple):
-    """A kernel for a scan: what its backward pass multiplies by is there already."""
+class Transposed(NamedTuple):
+    """A kernel for a scan: what its backward pass multiplies by is there already.
+
+    Only for `rollout`, which finds the gradients of kernels itself: here they are zero.
+    """
 
     kernel: Float[Array, "*G I O"]
     transpose: Float[Array, "*G O I"]
 
 
 @jax.custom_vjp
-def _multiply(x: Float[Array, "*G B I"], turned: Turned) -> Float[Array, "*G B O"]:
-    return jnp.matmul(x, turned.kernel)
+def _multiply(x: Float[Array, "*G B I"], pair: Transposed) -> Float[Array, "*G B O"]:
+    return jnp.matmul(x, pair.kernel)
 
 
-def _multiply_forward(x: Array, turned: Turned) -> tuple[Array, Array]:
-    return jnp.matmul(x, turned.kernel), turned.transpose
+def _multiply_forward(x: Array, pair: Transposed) -> tuple[Array, Array]:
+    return jnp.matmul(x, pair.kernel), pair.transpose
 
 
 def _multiply_backward(transpose: Array, dy: Array) -> tuple[Array, None]:
@@ -109,11 +112,15 @@ def _multiply_backward(transpose: Array, dy: Array) -> tuple[Array, None]:
 _multiply.defvjp(_multiply_forward, _multiply_backward)
 
 
+def _transpose(kernel: Float[Array, "*G I O"]) -> Transposed:
+    return Transposed(kernel, jnp.swapaxes(kernel, -1, -2))
+
+
 def multiply(
-    x: Float[Array, "*G B I"], kernel: Array | Turned
+    x: Float[Array, "*G B I"], kernel: Array | Transposed
 ) -> Float[Array, "*G B O"]:
     """The matrix product with a kernel."""
-    return _multiply(x, kernel) if isinstance(kernel, Turned) else x @ kernel
+    return _multiply(x, kernel) if isinstance(kernel, Transposed) else x @ kernel
 
 
 def activate(x: Float[Array, "*B D"], scale: Float[Array, " D"]) -> Array:
@@ -249,10 +256,10 @@ def rollout(
 def _forward(
     static: Static, kernels: Any, scales: Scales, start: Latent, given: Inputs
 ) -> tuple[Any, Any]:
-    turned = jax.tree.map(lambda x: Turned(x, jnp.swapaxes(x, -1, -2)), kernels)
+    pairs = jax.tree.map(_transpose, kernels)
 
     def run(scales: Scales, start: Latent, given: Inputs) -> Any:
-        return _scan(static, turned, scales, start, given)
+        return _scan(static, pairs, scales, start, given)
 
     outs, pullback, maps = jax.vjp(run, scales, start, given, has_aux=True)
     return outs, (pullback, maps)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -29,22 +31,22 @@ class Turns:
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What the call returns or raises, in whatever thread it was made."""
-
-        def make() -> T:
-            return function(*args, **kwargs)
-
-        call = _Call(make)
+        call = _Call(functools.partial(function, *args, **kwargs))
         self._calls.append(call)
-        while not call.done:
-            if self._lock.acquire(blocking=False):
-                try:
-                    self._make_calls()
-                finally:
-                    self._lock.release()
-                    # Whoever came before that and found the lock taken is asleep.
-                    self._wake_next()
-            else:
-                call.woken.get()
+        try:
+            while not call.done:
+                if self._lock.acquire(blocking=False):
+                    try:
+                        self._make_calls()
+                    finally:
+                        self._lock.release()
+                        # Whoever came before that and found the lock taken is asleep.
+                        self._wake_next()
+                else:
+                    call.woken.get()
+        except BaseException:
+            self._abandon(call)
+            raise
         return call.result()
 
     def _make_calls(self) -> None:
@@ -63,6 +65,12 @@ class Turns:
         except IndexError:
             return  # There is none, or another thread was faster.
 
+    def _abandon(self, call: _Call) -> None:
+        """Do not let others wait behind a call that nobody waits for."""
+        with contextlib.suppress(ValueError):  # It was made, or is being made.
+            self._calls.remove(call)
+        self._wake_next()
+
 
 class _Call(Generic[T]):
     """A call, its outcome, and how to wake up the thread that waits for it."""
@@ -77,14 +85,18 @@ class _Call(Generic[T]):
     def make(self) -> None:
         try:
             self._value = self._function()
-        except BaseException as error:
+        except Exception as error:
             self._error = error
-            if not isinstance(error, Exception):
-                raise  # Ctrl-C is for the thread that makes the call, too.
+        except BaseException:  # Ctrl-C is for the thread that makes the call.
+            self._error = InterruptedError("another thread was interrupted during this")
+            raise
         finally:
             self.done = True
 
     def result(self) -> T:
         if self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                self._error = None  # It knows this frame, and so the arguments.
         return self._value

@@ -99,6 +99,10 @@ class BatchMethod(methods.Method):
         self._hand_out()
         return None
 
+    def seal(self) -> None:
+        if self._open:
+            self._hand_out()
+
     def _add(self, request: methods.Request, obs: dict, rows: int | None) -> None:
         if self._open and self._open.rows + (rows or 1) > self._batch:
             self._hand_out()

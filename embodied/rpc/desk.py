@@ -158,7 +158,7 @@ class Desk:
             protocol.WELCOME, header.session, server=self.session, payload=payload
         )
         self._send(frames, message.route)
-        return [] if unknown else self._release(session)
+        return [] if unknown or self.closing else self._release(session)
 
     def _repeat(
         self, call: sessions.Call, header: protocol.Header, route: bytes

@@ -67,6 +67,7 @@ class Method(abc.ABC):
         self.failure: BaseException | None = None  # The first one of `postfn`.
         self.workers = workers
         self.running = 0  # Jobs.
+        self.started = 0.0  # When the last one was.
         self.jobs: collections.deque = collections.deque()  # Those that wait.
         self._workfn = workfn
         self._postfn = postfn
@@ -82,11 +83,27 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def execute(self, job: Any) -> None:
-        """Run the function for a job and answer; must not raise."""
+        """Run the function for a job and answer."""
 
     def tick(self) -> float | None:
         """Do what is due; when there is more to do, if no request comes before."""
         return None
+
+    def seal(self) -> None:
+        """Take no more requests: what waited for more becomes a job."""
+
+    def next(self) -> Any:
+        """The first job that waits, which the caller runs now."""
+        self.started = time.monotonic()
+        return self.jobs.popleft()
+
+    def run(self, job: Any) -> None:
+        """Execute a job; whatever goes wrong is not the server's end."""
+        try:
+            self.execute(job)
+        except Exception:
+            self.meter.fail()
+            logger.exception("a call to '%s' could not be answered", self.name)
 
     def queued(self) -> int:
         """Jobs that wait."""
@@ -107,11 +124,15 @@ class Method(abc.ABC):
             self._poster = threading.Thread(target=self._post, name=name, daemon=True)
             self._poster.start()
 
-    def close(self, deadline: float) -> bool:
-        """End the thread of `postfn` after the calls it has; whether in time."""
+    def end(self) -> None:
+        """Let the thread of `postfn` end after the calls it has."""
         if self._poster:
             self._posts.put(None)
-            self._poster.join(max(0, deadline - time.monotonic()))
+
+    def join(self, deadline: float) -> bool:
+        """Wait for that; whether it was in time."""
+        if self._poster:
+            self._poster.join(max(0.1, deadline - time.monotonic()))
             return not self._poster.is_alive()
         return True
 
@@ -122,16 +143,20 @@ class Method(abc.ABC):
             return
         with self._order:
             self._room.acquire()  # Before, as nothing may block after sending.
-            self._server.respond(answers)
+            try:
+                self._server.respond(answers)
+            except BaseException:
+                self._room.release()
+                raise
             self._posts.put(post)
 
     def fail(self, requests: Sequence[Request], error: BaseException) -> None:
         """Answer requests with an error, which concerns nobody else."""
         self.meter.fail(len(requests))
-        text = "".join(traceback.format_exception(error))
+        kind, (message, text) = type(error).__name__, _describe(error)
         if isinstance(error, errors.RpcError):
             text = ""  # The caller's mistake; where it was noticed is of no interest.
-        payload = protocol.pack_error(type(error).__name__, str(error), text)
+        payload = protocol.pack_error(kind, message, text)
         self.finish([Answer(r, protocol.ERROR, payload, []) for r in requests])
 
     def call(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple]:
@@ -189,3 +214,11 @@ def parse_arguments(request: Request) -> tuple[list[Any], dict[str, Any]]:
     if not all(type(key) is str for key in kwargs):
         raise errors.DecodeError("malformed keyword arguments")
     return args, kwargs
+
+
+def _describe(error: BaseException) -> tuple[str, str]:
+    """Message and traceback, also of an exception that fails to tell."""
+    try:
+        return str(error), "".join(traceback.format_exception(error))
+    except Exception as another:
+        return f"without a message, as {type(another).__name__} was raised for it", ""

@@ -109,12 +109,17 @@ class Server:
         """
         if not self._threads or self._closing or self._pid != os.getpid():
             return
+        if threading.current_thread() in self._threads:
+            raise RuntimeError(f"{self.name} cannot be closed by one of its own calls")
         deadline = time.monotonic() + timeout
-        self._closing = self._desk.closing = True
+        with self._leading:
+            self._closing = self._desk.closing = True
         self._channel.wake()
         self._finished.wait(timeout)
         bound = self._methods.values()
-        hung = [m.name for m in bound if m.running or not m.close(deadline)]
+        for method in bound:
+            method.end()
+        hung = [m.name for m in bound if not m.join(deadline) or m.running]
         # A reply that left may still get lost with the connection, so await the acks.
         self._settled.wait(min(LINGER, max(0, deadline - time.monotonic())))
         if self._stop(max(0.1, deadline - time.monotonic())):
@@ -207,18 +212,18 @@ class Server:
             while not self._stopping:
                 method, job, patience = self._lead(method, news)
                 if method:
-                    method.execute(job)
+                    method.run(job)
                     self._go_on(method)
                     news = []
                 else:
                     news = self._channel.wait(patience)
         except BaseException as error:
             logger.exception("the server %s failed", self.name)
-            self._failure = error
+            self._failure = self._failure or error
             self._stopping = True
-            self._channel.dismiss()
             for event in (self._finished, self._settled, self._ended):
                 event.set()
+            self._channel.dismiss()
 
     def _lead(
         self, done: methods.Method | None, news: Sequence[int]
@@ -238,23 +243,28 @@ class Server:
             return self._take(patience)
 
     def _go_on(self, method: methods.Method) -> None:
-        """Run the calls that queue up while another thread looks after the socket."""
+        """Run the calls that queue up while another thread looks after the socket.
+
+        It need not read after it sent, as that other thread will after its pause.
+        """
         while self._deferred and not self._stopping:
             with self._leading:
                 if not method.jobs:
                     return
-                job = method.jobs.popleft()
-            method.execute(job)
+                job = method.next()
+            method.run(job)
 
     def _can_defer(self) -> bool:
         """Whether reading has time, as busy threads have calls queued already.
 
-        They get more done if they need not share the interpreter for each message.
+        They get more done if they need not share the interpreter for each message. A
+        queue behind a call that only blocks does not count.
         """
         queues = [method for method in self._methods.values() if method.jobs]
-        if not queues or any(method.ready() for method in queues):
+        recently = time.monotonic() - PAUSE
+        if self._read_at < recently or any(method.ready() for method in queues):
             return False
-        return time.monotonic() < self._read_at + PAUSE
+        return any(method.started > recently for method in queues)
 
     def _read(self) -> None:
         self._read_at = time.monotonic()
@@ -279,7 +289,9 @@ class Server:
         return None if first is None else max(0, first - time.monotonic())
 
     def _conclude(self) -> None:
-        """Tell `close` how far it is."""
+        """Have all calls run that were taken, and tell `close` how far it is."""
+        for method in self._methods.values():
+            method.seal()
         if not any(method.busy() for method in self._methods.values()):
             self._finished.set()
             if not self._desk.sessions.nbytes:
@@ -290,14 +302,15 @@ class Server:
     ) -> tuple[methods.Method | None, Any, float | None]:
         """A job to run; another thread is woken if there is more to do meanwhile."""
         if self._deferred:
-            patience = PAUSE if patience is None else min(patience, PAUSE)
+            pause = max(0, self._read_at + PAUSE - time.monotonic())
+            patience = pause if patience is None else min(patience, pause)
         elif self._desk.more:
             patience = 0
         ready = [method for method in self._methods.values() if method.ready()]
         if not ready:
             return None, None, patience
         method = ready[0]
-        job = method.jobs.popleft()
+        job = method.next()
         method.running += 1
         if patience is not None or len(ready) > 1 or method.ready():
             self._channel.wake()

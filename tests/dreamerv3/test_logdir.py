@@ -1,5 +1,6 @@
 """The log directory keeps its settings and refuses those that do not fit."""
 
+import os
 import re
 
 import pytest
@@ -68,3 +69,16 @@ def test_broken_settings_are_named(tmp_path, text):
     (problem,) = info.value.problems
     assert problem.value == str(path)
     assert "cannot be read" in problem.rule
+
+
+def test_one_run_at_a_time(tmp_path):
+    with (
+        logdir.hold(tmp_path / "run"),
+        pytest.raises(
+            config.ConfigError, match=f"under way there .process {os.getpid()}"
+        ),
+        logdir.hold(tmp_path / "run"),
+    ):
+        raise AssertionError("two runs in one directory")
+    with logdir.hold(tmp_path / "run"):
+        assert (tmp_path / "run" / logdir.LOCK).read_text() == str(os.getpid())

@@ -2,6 +2,7 @@
 
 import re
 
+import elements
 import numpy as np
 import pytest
 
@@ -109,6 +110,28 @@ def test_wrong_ranks_name_the_key(greedy):
         greedy.act({**obs, "image": obs["image"][:, :, :16]})
     with pytest.raises(ValueError, match="some observations are batched"):
         greedy.act({**obs, "image": obs["image"][0]})
+
+
+def test_actions_are_within_their_bounds(logdir):
+    agent = dreamerv3.load(logdir)
+    low, high = np.float32([-1, 0.5]), np.float32([1, 2])
+    space = elements.Space(np.float32, (2,), low, high)
+    action = player._clip(np.float32([[-3, 0], [0.1, 9]]), space)
+    assert action.tolist() == [[-1, 0.5], [np.float32(0.1), 2]]
+    assert agent.act_space["act_disc"].dtype.kind == "i"
+
+
+def test_what_is_no_observation_is_told(greedy):
+    obs = observations(greedy, 1)
+    greedy.reset()
+    with pytest.raises(ValueError, match="a dictionary with the keys"):
+        greedy.act(obs["image"])
+    with pytest.raises(ValueError, match=r"lacks \['count', .*'vector'\]; it has"):
+        greedy.act({"img": obs["image"]})
+    with pytest.raises(ValueError, match="'image' has type float64"):
+        greedy.act({**obs, "image": obs["image"] / 255})
+    wide = {**obs, "image": obs["image"].astype(np.int64)}  # Also fits.
+    assert greedy.act(wide)["act_disc"].shape == (1,)
 
 
 def test_the_environment_is_not_needed(logdir, monkeypatch):

@@ -250,3 +250,18 @@ def test_wrong_options():
     for wrong in ({"batch": -1}, {"timeout": -1}, {"pad": "x"}, {"spaces": {}}):
         with pytest.raises(ValueError, match="needs"):
             server.bind("act", Policy(), **options(**wrong))
+
+
+def test_a_batch_that_was_begun_runs_before_a_server_closes(serve, connect):
+    posted = []
+
+    def act(batch, rows):
+        return {"action": batch["envid"]}, rows
+
+    server = serve(("act", act, posted.append, options(batch=4)), ("echo", abs))
+    client = connect(server)
+    call = client.act(obs(7))
+    assert client.echo(-1).result() == 1  # The other call came before.
+    server.close()
+    assert call.result()["action"] == 7
+    assert posted == [1]

@@ -138,3 +138,48 @@ def test_no_thread_looks_again_when_all_is_done(serve, connect, until, monkeypat
 def test_wrong_number_of_workers():
     with pytest.raises(ValueError, match=r"workers of 'echo' must be >= 1, got 0"):
         rpc.Server("{auto}").bind("echo", abs, workers=0)
+
+
+def test_a_queue_behind_a_blocked_call_does_not_make_reading_wait(
+    serve, connect, gate, monkeypatch
+):
+    server = serve(("block", gate), ("echo", abs))
+    client = connect(server)
+    blocked = [client.block(i) for i in range(2)]
+    assert gate.entered.acquire(timeout=20)
+    server._methods[b"block"].started -= 1  # Which is as if a second had passed.
+    decisions, decide = [], server._can_defer
+
+    def note():
+        decisions.append(decide())
+        return decisions[-1]
+
+    monkeypatch.setattr(server, "_can_defer", note)
+    for i in range(20):
+        assert client.echo(i).result() == i
+    assert decisions
+    assert not any(decisions)
+    gate.open()
+    assert [call.result() for call in blocked] == [0, 1]
+
+
+def test_an_error_without_a_message_fails_its_call_only(serve, connect):
+    class MuteError(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    def fail():
+        raise MuteError
+
+    client = connect(serve(("fail", fail), ("echo", abs)))
+    with pytest.raises(rpc.RemoteError, match="MuteError"):
+        client.fail().result()
+    assert client.echo(-1).result() == 1
+
+
+def test_a_server_is_not_closed_by_its_own_call(serve, connect):
+    server = serve(("stop", lambda: server.close()), ("echo", abs))
+    client = connect(server)
+    with pytest.raises(rpc.RemoteError, match="one of its own calls"):
+        client.stop().result()
+    assert client.echo(-1).result() == 1
