@@ -129,7 +129,7 @@ def test_what_is_no_observation_is_told(greedy):
     with pytest.raises(ValueError, match=r"lacks \['count', .*'vector'\]; it has"):
         greedy.act({"img": obs["image"]})
     with pytest.raises(ValueError, match="'image' has type float64"):
-        greedy.act({**obs, "image": obs["image"] / 255})
+        greedy.act({**obs, "image": obs["image"] + 0.5})
     wide = {**obs, "image": obs["image"].astype(np.int64)}  # Also fits.
     assert greedy.act(wide)["act_disc"].shape == (1,)
 
