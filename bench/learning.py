@@ -51,7 +51,7 @@ TASKS = {
         400,
     ),
     "pendulum": Task(
-        f"--configs track {SERIAL} --task gymnasium_Pendulum-v1 --run.steps 15000 "
+        f"--configs track {SERIAL} --task gymnasium_Pendulum-v1 --run.steps 20000 "
         "--run.train_ratio 64",
         -1200,
         -120,
@@ -65,7 +65,7 @@ TASKS = {
         600,
     ),
     "minigrid": Task(
-        f"--configs track {SERIAL} --task minigrid_Empty-6x6-v0 --run.steps 12000 "
+        f"--configs track {SERIAL} --task minigrid_Empty-6x6-v0 --run.steps 8000 "
         "--run.train_ratio 64",
         0.1,
         0.97,

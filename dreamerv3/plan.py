@@ -42,11 +42,16 @@ def describe(
         "Replay": _replay(config, spaces),
         "Training": training(config),
         "Ends": _end(config),
-        "Logs": str(config.logdir),
+        "Logs": _logs(config),
     }
     lines = [f"{name + ':':<10}{text}" for name, text in rows.items()]
     notes = [*notes, *_size_hint(config)]
     return "\n".join([*lines, *(f"{'Note:':<10}{note}" for note in notes)])
+
+
+def _logs(config: elements.Config) -> str:
+    known = pathlib.Path(config.logdir, "ckpt").exists()
+    return f"{config.logdir} ({'goes on with the run there' if known else 'a new run'})"
 
 
 def closing(config: elements.Config) -> str:

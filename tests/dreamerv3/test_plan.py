@@ -44,6 +44,12 @@ def test_the_hint_names_the_size_that_was_chosen():
     assert "12,288 recurrent units" in describe(agent__dyn__rssm__deter=12288)
 
 
+def test_whether_the_run_is_new(tmp_path):
+    assert f"{tmp_path} (a new run)" in describe(logdir=str(tmp_path))
+    (tmp_path / "ckpt").mkdir()
+    assert f"{tmp_path} (goes on with the run there)" in describe(logdir=str(tmp_path))
+
+
 def closing(logdir, **changes):
     values = {**BLOCKS.defaults, "logdir": str(logdir), **changes}
     return plan.closing(config.to_config(values)).splitlines()[0]
