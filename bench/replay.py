@@ -29,6 +29,7 @@ from replay_large import measure as measure_large
 from embodied.replay import Replay
 
 LENGTH, BATCH, ENVS = 65, 16, 16
+CHUNK = 1024  # Steps per file, the replay's default.
 PUBLIC = {
     "insert": 12.8e3,
     "sample": 377.0,
@@ -204,12 +205,12 @@ def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -
 def measure_threaded_inserts(
     replay: Replay, report: Report, args: argparse.Namespace
 ) -> None:
-    """The same inserts from one thread and from several, in twelve turns.
+    """The same inserts from one thread and from several.
 
-    What the system does with the pages of fresh files takes up to five times as long in
-    one turn as in another, for one thread as for many.
+    Each turn fills a chunk of every environment, so all turns create and drop as many
+    files. On disk they still differ by a factor of two, for one thread as for many.
     """
-    steps, count = make_steps(ENVS), 256
+    steps, count = make_steps(ENVS), CHUNK
 
     def insert(index: int) -> None:
         insert_batches(replay, steps, count, 1000 + index * ENVS)
@@ -222,7 +223,7 @@ def measure_threaded_inserts(
     def many_threads() -> None:
         threaded(insert, args.threads)
 
-    one, many = in_turns([one_thread, many_threads], 12)
+    one, many = in_turns([one_thread, many_threads], 4)
     total = count * args.threads * ENVS
     report.rate(f"insert, {args.threads * ENVS} envs, 1 thread", total / one)
     name = f"insert, {args.threads * ENVS} envs, {args.threads} threads"
