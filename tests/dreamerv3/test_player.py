@@ -116,11 +116,12 @@ def test_actions_are_within_their_bounds():
     class Wild:
         """Acts as a normal distribution may: beyond the bounds of the space."""
 
-        obs_space = {"x": elements.Space(np.float32)}
-        act_space = {
-            "move": elements.Space(np.float32, (2,), -1, 1),
-            "jump": elements.Space(np.int32, (), 0, 3),
-        }
+        def __init__(self):
+            self.obs_space = {"x": elements.Space(np.float32)}
+            self.act_space = {
+                "move": elements.Space(np.float32, (2,), -1, 1),
+                "jump": elements.Space(np.int32, (), 0, 3),
+            }
 
         def init_policy(self, size):
             return ()
