@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -91,6 +92,18 @@ def address(runs, tmp_path):
     store.close()
 
 
+def until(page, expression, arg=None):
+    """Wait for an expression to be true.
+
+    Not `wait_for_function`: what it evaluates after its first try, the page's own
+    Content-Security-Policy forbids.
+    """
+    deadline = time.monotonic() + TIMEOUT / 1000
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < deadline, f"never true: {expression}"
+        page.wait_for_timeout(20)
+
+
 def points(page, amount, card=SCORE):
     page.wait_for_selector(f"{card}[data-points='{amount}']")
 
@@ -130,9 +143,7 @@ def test_read_out_and_zoom(page, address):
     page.mouse.up()
     page.wait_for_selector("#unzoom", state="visible")
     shown = int(page.wait_for_selector(SCORE).get_attribute("data-points"))
-    page.wait_for_function(
-        "card => Number(card.dataset.points) < 40", arg=page.query_selector(SCORE)
-    )
+    until(page, "card => Number(card.dataset.points) < 40", page.query_selector(SCORE))
     page.click("#unzoom")
     points(page, 80)
     assert shown <= 80
@@ -150,7 +161,7 @@ def test_videos_play_and_step(page, address):
     page.goto(f"{address}#tab=media")
     page.wait_for_selector("#media video")
     assert page.locator("#media video").count() == 2
-    page.wait_for_function("document.querySelector('#media video').currentTime > 0")
+    until(page, "document.querySelector('#media video').currentTime > 0")
     assert "step 3,000 (3 of 3)" in page.inner_text("#media-label")
     page.click("#media-back")
     page.wait_for_selector("#media .card[data-step='2000']")
@@ -160,13 +171,14 @@ def test_videos_play_and_step(page, address):
     )
     page.wait_for_selector("#media .card[data-step='1000']")
     page.click("#media-play")
-    page.wait_for_function("document.querySelector('#media video').paused")
-    page.wait_for_function("document.querySelector('#media video').readyState >= 2")
+    until(page, "document.querySelector('#media video').paused")
+    until(page, "document.querySelector('#media video').readyState >= 2")
     before = page.evaluate("document.querySelector('#media video').currentTime")
     page.click("#frame-next")
-    page.wait_for_function(
+    until(
+        page,
         "before => document.querySelector('#media video').currentTime !== before",
-        arg=before,
+        before,
     )
     page.select_option("#media-key", "note")
     page.wait_for_selector("#media pre >> text=a line of text")
@@ -193,5 +205,5 @@ def test_report_opens_without_a_server(page, runs, tmp_path):
     page.goto(path.as_uri())
     chart = "[data-chart='episode/score']"
     page.wait_for_selector(f"{chart} canvas")
-    page.wait_for_function(f'({COLORED})(document.querySelector("{chart}")) > 100')
-    page.wait_for_function("document.querySelector('video').readyState >= 2")
+    until(page, f'({COLORED})(document.querySelector("{chart}")) > 100')
+    until(page, "document.querySelector('video').readyState >= 2")
