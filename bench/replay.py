@@ -17,6 +17,7 @@ import collections
 import gc
 import os
 import shutil
+import statistics
 import tempfile
 import threading
 import time
@@ -67,13 +68,31 @@ def best(function: Callable[[], Any], repeats: int) -> float:
 
 def in_turns(functions: list[Callable[[], Any]], rounds: int) -> list[float]:
     """Seconds of the fastest call of each function; none pays for what others wrote."""
-
-    def timed(function: Callable[[], Any]) -> float:
-        os.sync()  # Or the system writes old steps to the disk while new ones come.
-        return best(function, 1)
-
     times = [[timed(function) for function in functions] for _ in range(rounds)]
     return [min(column) for column in zip(*times, strict=True)]
+
+
+def there_and_back(
+    functions: list[Callable[[], Any]], rounds: int
+) -> list[list[float]]:
+    """Seconds of every call, in sorted order for each function.
+
+    The order of the functions is reversed from round to round. The first round is not
+    counted: in it the files and pages of all that follows are made for the first time.
+    """
+    times = []
+    order = list(range(len(functions)))
+    for _ in range(rounds + 1):
+        seconds = {index: timed(functions[index]) for index in order}
+        times.append([seconds[index] for index in range(len(functions))])
+        order.reverse()
+    return [sorted(column) for column in zip(*times[1:], strict=True)]
+
+
+def timed(function: Callable[[], Any]) -> float:
+    """Seconds of a call, once the steps of earlier ones are on the disk."""
+    os.sync()  # Or the system writes old steps to the disk while new ones come.
+    return best(function, 1)
 
 
 def copy_rate() -> float:
@@ -205,10 +224,10 @@ def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -
 def measure_threaded_inserts(
     replay: Replay, report: Report, args: argparse.Namespace
 ) -> None:
-    """The same inserts from one thread and from several.
+    """The same inserts from one thread and from several, by the median of ten turns.
 
     Each turn fills a chunk of every environment, so all turns create and drop as many
-    files. On disk they still differ by a factor of two, for one thread as for many.
+    files. On disk they still differ by up to two, for one thread as for many.
     """
     steps, count = make_steps(ENVS), CHUNK
 
@@ -223,12 +242,15 @@ def measure_threaded_inserts(
     def many_threads() -> None:
         threaded(insert, args.threads)
 
-    one, many = in_turns([one_thread, many_threads], 4)
+    turns = there_and_back([one_thread, many_threads], 10)
+    one, many = (statistics.median(seconds) for seconds in turns)
     total = count * args.threads * ENVS
     report.rate(f"insert, {args.threads * ENVS} envs, 1 thread", total / one)
     name = f"insert, {args.threads * ENVS} envs, {args.threads} threads"
     report.rate(name, total / many, "insert", 5)
     report.ratio(one / many, "of one thread")
+    for name, seconds in zip(("1 thread", "all"), turns, strict=True):
+        print(f"{'':<34}turns, {name}: {' '.join(f'{x:.2f}' for x in seconds)} s")
 
 
 def hold(replay: Replay, count: int, amount: int) -> None:
