@@ -16,6 +16,7 @@ import ruamel.yaml
 
 from dreamerv3 import config
 from dreamerv3.config import ConfigError, Flat, Problem, show
+from embodied.envs import custom
 
 FILE = "config.yaml"
 LOCK = "run.lock"
@@ -124,8 +125,13 @@ def check(saved: Flat, values: Flat) -> list[Problem]:
         )
         for key, (old, new) in differences(saved, values).items()
         if FIXED.fullmatch(key) and not FREE.fullmatch(key)
-        if (key, old) != ("task", NO_TASK)  # It may get an environment to evaluate in.
+        if key != "task" or not _stands_for(old, new)
     ]
+
+
+def _stands_for(old: str, new: str) -> bool:
+    """Whether a run may go on with another task: the same one, or its first one."""
+    return old == NO_TASK or custom.same(old, new)
 
 
 def _plain(value: Any) -> Any:

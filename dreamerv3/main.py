@@ -22,6 +22,7 @@ from dreamerv3.environments import EnvFactory, make_env
 from dreamerv3.flags import SCRIPTS
 from dreamerv3.viewing import report
 from embodied.core import base, spacefile
+from embodied.envs import custom
 from embodied.run import parallel
 
 # Scripts that go on in a log directory.
@@ -112,6 +113,7 @@ def resolve(
     problems += logdir.check(saved, values)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
+    values["task"] = custom.absolute(values["task"])  # Commands run anywhere.
     return values, saved
 
 

@@ -16,6 +16,7 @@ from dreamerv3 import main as factories
 from dreamerv3 import player
 from dreamerv3.commands.base import CommandError
 from embodied.core import base
+from embodied.envs import registry
 from embodied.metrics import video
 from embodied.run.collect import Collector
 
@@ -30,6 +31,7 @@ def main(argv: Sequence[str]) -> None:
     if args.seed is not None:
         overrides["seed"] = args.seed
     agent = player.load(args.logdir, **overrides)
+    registry.resolve(agent.config.task)  # A mistake is told here, not by a process.
     elements.print(f"{agent.config.task}, agent of step {agent.step:,}.", flush=True)
     if args.video:
         check_pictures(agent)  # Before the episodes, which may take long.

@@ -93,6 +93,22 @@ def load(task: str) -> Callable[..., Any]:
     return found
 
 
+def absolute(task: str) -> str:
+    """A task that names a file as it is named in every working directory."""
+    source, _, name = task.rpartition(":")
+    if not source.endswith(".py"):
+        return task
+    return f"{os.path.abspath(os.path.expanduser(source))}:{name}"
+
+
+def same(task: str, other: str) -> bool:
+    """Whether two tasks are the same apart from the folder of a file."""
+    tasks = [absolute(task), absolute(other)]
+    if not all(".py:" in task for task in tasks):
+        return task == other
+    return len({os.path.basename(task) for task in tasks}) == 1
+
+
 def hold(task: str, factory: Callable[..., Any]) -> None:
     """Let a task of this process stand for a factory without importable name."""
     assert task.startswith(HELD), task

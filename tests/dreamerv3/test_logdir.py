@@ -60,6 +60,15 @@ def test_what_results_depend_on_may_not_change():
     }
 
 
+def test_the_file_of_a_task_may_move():
+    saved = {**DEFAULTS, "task": "/old/place/my.py:Env"}
+    assert not logdir.check(saved, {**DEFAULTS, "task": "/new/my.py:Env"})
+    assert not logdir.check({**DEFAULTS, "task": "my.py:Env"}, saved)
+    for other in ("/old/place/my.py:Other", "/old/place/your.py:Env", "bounce_32"):
+        (problem,) = logdir.check(saved, {**DEFAULTS, "task": other})
+        assert problem.key == "task"
+
+
 @pytest.mark.parametrize("text", ["run: {", "- a list", "", "task: \udcff"])
 def test_broken_settings_are_named(tmp_path, text):
     path = tmp_path / logdir.FILE

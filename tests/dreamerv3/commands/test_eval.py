@@ -8,6 +8,7 @@ import pytest
 from dreamerv3 import main, player
 from dreamerv3.commands import eval as command
 from dreamerv3.commands.base import CommandError
+from embodied.envs import registry
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,25 @@ def test_the_interval_covers_the_mean():
     np.testing.assert_allclose(
         [low, high], [scores.mean() - half, scores.mean() + half], atol=0.02
     )
+
+
+def test_own_environment_from_another_directory(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from embodied.envs.dummy import Dummy\n"
+        "def make():\n"
+        "    return Dummy('disc', length=5)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    argv = ["--configs", "debug", "--random_agent", "--task", "mine.py:make"]
+    argv += ["--script", "train", "--run.steps", "40", "--logger.outputs", "jsonl"]
+    main.main([*argv, "--run.env_processes", "False", "--logdir", "run"])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command.main(["../run", "--episodes", "2"])
+    assert "Score of 2 episodes: mean" in capsys.readouterr().out
+    (tmp_path / "mine.py").rename(tmp_path / "gone.py")
+    with pytest.raises(registry.TaskError, match=r"there is no file .*mine\.py"):
+        command.main(["../run", "--episodes", "2"])
 
 
 def test_mistakes(logdir):
