@@ -103,6 +103,7 @@ def save(values: Flat) -> None:
     with temporary.open("w") as file:
         yaml = ruamel.yaml.YAML()
         yaml.default_flow_style = False
+        yaml.width = 4096  # One line a setting, as viewers read only the first ones.
         yaml.dump(config.nest({k: _plain(v) for k, v in values.items()}), file)
     temporary.rename(directory / FILE)
 
@@ -125,13 +126,13 @@ def check(saved: Flat, values: Flat) -> list[Problem]:
         )
         for key, (old, new) in differences(saved, values).items()
         if FIXED.fullmatch(key) and not FREE.fullmatch(key)
-        if key != "task" or not _stands_for(old, new)
+        if key != "task" or not _may_follow(old, new)
     ]
 
 
-def _stands_for(old: str, new: str) -> bool:
-    """Whether a run may go on with another task: the same one, or its first one."""
-    return old == NO_TASK or custom.same(old, new)
+def _may_follow(old: str, new: str) -> bool:
+    """Whether a task is a run's first one, or the old one in another folder."""
+    return old == NO_TASK or custom.label(old) == custom.label(new)
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import psutil
 import ruamel.yaml
 
+from embodied.envs import custom
 from embodied.metrics.media import FOLDER as MEDIA
 
 METRICS, SCORES = "metrics.jsonl", "scores.jsonl"
@@ -107,8 +108,8 @@ def _below(path: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
 def _describe(path: pathlib.Path, name: str) -> Run:
     known = header(path)
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:10]
-    texts = (str(known.get(key, "")) for key in ("task", "method", "seed"))
-    return Run(digest, name, path, *texts)
+    task, method, seed = (str(known.get(key, "")) for key in HEADER[:3])
+    return Run(digest, name, path, custom.label(task), method, seed)
 
 
 def header(path: pathlib.Path) -> dict[str, Any]:

@@ -101,12 +101,10 @@ def absolute(task: str) -> str:
     return f"{os.path.abspath(os.path.expanduser(source))}:{name}"
 
 
-def same(task: str, other: str) -> bool:
-    """Whether two tasks are the same apart from the folder of a file."""
-    tasks = [absolute(task), absolute(other)]
-    if not all(".py:" in task for task in tasks):
-        return task == other
-    return len({os.path.basename(task) for task in tasks}) == 1
+def label(task: str) -> str:
+    """A task for people: a file without its folder."""
+    source, _, name = task.rpartition(":")
+    return f"{os.path.basename(source)}:{name}" if source.endswith(".py") else task
 
 
 def hold(task: str, factory: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from dreamerv3 import logdir
 from dreamerv3.viewing import runs
 
 
@@ -38,6 +39,13 @@ def test_a_run_without_settings(tmp_path):
     (tmp_path / "metrics.jsonl").touch()
     (run,) = runs.find([str(tmp_path)])
     assert run.task == run.method == run.seed == ""
+
+
+def test_a_task_in_a_file_goes_without_its_folder(tmp_path):
+    folder = "/a/folder with spaces " * 10
+    logdir.save({"logdir": str(tmp_path), "task": f"{folder}/my.py:Env", "seed": 3})
+    (run,) = runs.find([str(tmp_path)])
+    assert (run.task, run.seed) == ("my.py:Env", "3")
 
 
 def test_media_by_key_in_order(make_run):
