@@ -25,6 +25,7 @@ SHARES = (
 
 TRAINED = "fps/train"  # Before the first update the learner only compiles.
 SLACK = 0.25  # Share of time from which on waiting counts.
+NEWS = 0.2  # Change of a share from which on the line is worth saying again.
 
 
 class Bottleneck:
@@ -32,6 +33,7 @@ class Bottleneck:
 
     def __init__(self) -> None:
         self._shares: dict[str, float] = {}
+        self._said: tuple[str, dict[str, float]] = ("", {})  # The role and why.
         self._trains = False
 
     def see(self, metrics: Mapping[str, Any]) -> None:
@@ -44,6 +46,17 @@ class Bottleneck:
     def line(self) -> str:
         """One plain line; nothing before the learner trains."""
         return describe(self._shares) if self._trains else ""
+
+    def news(self) -> str:
+        """The line if it says another role or clearly other shares than last time."""
+        line = self.line()
+        role, shares = line.partition(":")[0], dict(self._shares)
+        old, before = self._said
+        moved = (abs(v - before.get(k, v)) for k, v in shares.items())
+        if not line or (role == old and max(moved) < NEWS):
+            return ""
+        self._said = role, shares
+        return line
 
 
 def describe(shares: Mapping[str, float]) -> str:

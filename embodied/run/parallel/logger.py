@@ -75,7 +75,6 @@ class Scoreboard:
         self._eval = EpisodeTracker(args.episode_timeout, record=args.envs)
         self._stats = elements.Agg()
         self._bottleneck = Bottleneck()
-        self._named = ""  # Who it was last.
         self._seqs: dict[int, int] = {}  # Environment to its last step seen.
         meta = restore.meta(args)
         self._checkpoint = Checkpoint(directory, {"logger": self}, meta=meta)
@@ -97,7 +96,8 @@ class Scoreboard:
             dropped = [*self._train.drop_stale(), *self._eval.drop_stale()]
             self._logger.add(self._stats.result())
             self._logger.add({"parallel/stale_episodes": len(dropped)})
-            self._add_bottleneck()
+            if line := self._bottleneck.news():
+                self._logger.add({"parallel/bottleneck": line})
             self._logger.write()
             self._noted = self._journal.number
             self._checkpoint.save(wait=True)
@@ -128,14 +128,6 @@ class Scoreboard:
         self._checkpoint.close()
         self._journal.close()
         self._logger.close()
-
-    def _add_bottleneck(self) -> None:
-        """Say who holds the others up, when that has changed."""
-        text = self._bottleneck.line()
-        who = text.partition(":")[0]
-        if who != self._named:
-            self._named = who
-            self._logger.add({"parallel/bottleneck": text})
 
     def _recover(self) -> None:
         self._checkpoint.load_or_save()

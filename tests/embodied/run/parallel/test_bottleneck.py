@@ -60,3 +60,18 @@ def test_a_learner_that_stopped_training_waits():
     bottleneck.see({LEARNER_WAIT: 0.1, "fps/train": 3.0})
     bottleneck.see({LEARNER_WAIT: 1.0, "fps/train": 0.0})
     assert bottleneck.line().startswith("replay limiter: ")
+
+
+def test_only_news_is_told():
+    bottleneck = Bottleneck()
+    told = []
+    for actor in (0.9, 0.85, 0.76, 0.99, 0.5, 0.45):
+        shares = {LEARNER_WAIT: 0.9, SAMPLE_WAIT: 0.9, ENV_BUSY: 0.1}
+        bottleneck.see({**shares, ACTOR_BUSY: actor, "fps/train": 3.0})
+        told.append(bottleneck.news())
+    assert "actor: it is busy 90%" in told[0]
+    assert told[1] == told[2] == told[3] == ""
+    assert told[4].startswith("replay limiter: ")
+    assert told[5] == ""
+    bottleneck.see({ACTOR_BUSY: 0.2})
+    assert "the actor is busy 20%" in bottleneck.news()
