@@ -139,7 +139,8 @@ def _clip(action: np.ndarray, space: elements.Space) -> np.ndarray:
     """Into the bounds, which the normal distribution of a policy exceeds."""
     if space.dtype.kind != "f":
         return action
-    return np.clip(action, space.low, space.high)
+    low, high = (np.asarray(x, action.dtype) for x in (space.low, space.high))
+    return np.clip(action, low, high)  # Of doubles it would make doubles.
 
 
 def load(logdir: str | pathlib.Path, **overrides: Any) -> Player:

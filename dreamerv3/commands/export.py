@@ -71,6 +71,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.batch < 1:
         raise CommandError(f"--batch {args.batch} must be 1 or more")
+    if args.output.is_dir():
+        raise CommandError(f"--output {args.output} is a directory: name a file in it")
     return args
 
 

@@ -20,6 +20,8 @@ def main(argv: Sequence[str]) -> None:
     """Write the file and say where it is."""
     args = parser().parse_args(argv)
     path = pathlib.Path(args.output or pathlib.Path(args.logdir) / report.FILE)
+    if path.is_dir():
+        raise CommandError(f"--output {path} is a directory: name a file in it")
     try:
         found = runs.find([args.logdir])
         if len(found) > 1:

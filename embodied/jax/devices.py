@@ -34,6 +34,20 @@ def setup(options: Any) -> None:
         jax.config.update("jax_platforms", options.platform)
     jax.config.update("jax_debug_nans", bool(options.debug_nans))
     setup_cache(options.cache)
+    if options.platform != "auto":
+        _check_platform(options.platform)
+
+
+def _check_platform(name: str) -> None:
+    """Raise if JAX has no device of a platform, in words; its own error has none."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        raise RuntimeError(
+            f"jax.platform={name}, but JAX finds no such device here "
+            f"({error or 'it is not installed for this platform'}): install the "
+            f"extra 'gpu' or 'tpu' of this package, or use auto or cpu."
+        ) from None
 
 
 def _started() -> bool:

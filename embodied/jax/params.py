@@ -64,7 +64,9 @@ def select(
         if found != needed:
             problems.append(f"{key}: {found} in the checkpoint, {needed} here")
     if problems:
-        raise ValueError("Cannot load:\n  " + "\n  ".join(sorted(problems)))
+        remedy = "Take the sizes of the checkpoint's run, or a regex of what fits."
+        lines = "\n  ".join(sorted(problems))
+        raise ValueError(f"Cannot load:\n  {lines}\n{remedy}")
     return {k: np.asarray(v).astype(current[k].dtype) for k, v in chosen.items()}
 
 

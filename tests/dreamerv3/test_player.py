@@ -56,6 +56,20 @@ def test_plays_an_episode(greedy):
     assert lasts == [False] * 7 + [True, False]
 
 
+def test_plays_with_continuous_actions(tmp_path):
+    argv = ["--configs", "debug", "--task", "dummy_cont", "--script", "train"]
+    argv += ["--env.dummy.size", "32", "32", "--run.steps", "40"]
+    argv += ["--run.env_processes", "False", "--logger.outputs", "jsonl"]
+    main.main([*argv, "--logdir", str(tmp_path)])
+    agent = dreamerv3.load(tmp_path)
+    env = agent.make_env()
+    action = agent.reset()
+    for _ in range(3):
+        action = agent.act(env.step(action))  # The environment checks them.
+        assert action["act_cont"].dtype == np.float32
+    env.close()
+
+
 def test_latents_are_kept_and_reset(greedy):
     first = observations(greedy, 1)
     later = {**first, "is_first": np.zeros(1, bool)}

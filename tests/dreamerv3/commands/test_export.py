@@ -74,3 +74,8 @@ def test_mistakes(logdir):
         command.parse([str(logdir), "--batch", "0"])
     with pytest.raises(CommandError, match="cannot write"):
         command.main([str(logdir), "-o", "/dev/null/policy.zip"])
+
+
+def test_a_directory_is_no_file_to_write(tmp_path):
+    with pytest.raises(CommandError, match="is a directory: name a file"):
+        command.parse(["logdir", "--output", str(tmp_path)])
