@@ -227,7 +227,7 @@ def measure_threaded_inserts(
     """The same inserts from one thread and from several, by the median of ten turns.
 
     Each turn fills a chunk of every environment, so all turns create and drop as many
-    files. On disk they still differ by up to two, for one thread as for many.
+    files. On disk they still differ by a factor of up to two, for one as for many.
     """
     steps, count = make_steps(ENVS), CHUNK
 
@@ -249,8 +249,9 @@ def measure_threaded_inserts(
     name = f"insert, {args.threads * ENVS} envs, {args.threads} threads"
     report.rate(name, total / many, "insert", 5)
     report.ratio(one / many, "of one thread")
-    for name, seconds in zip(("1 thread", "all"), turns, strict=True):
-        print(f"{'':<34}turns, {name}: {' '.join(f'{x:.2f}' for x in seconds)} s")
+    for threads, seconds in zip((1, args.threads), turns, strict=True):
+        shown = " ".join(f"{x:.2f}" for x in seconds)
+        print(f"{'':<34}turns with {threads}: {shown} s")
 
 
 def hold(replay: Replay, count: int, amount: int) -> None:

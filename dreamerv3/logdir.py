@@ -103,7 +103,7 @@ def save(values: Flat) -> None:
     with temporary.open("w") as file:
         yaml = ruamel.yaml.YAML()
         yaml.default_flow_style = False
-        yaml.width = 4096  # One line a setting, as viewers read only the first ones.
+        yaml.width = 4096  # One line a setting: viewers read the lines they need.
         yaml.dump(config.nest({k: _plain(v) for k, v in values.items()}), file)
     temporary.rename(directory / FILE)
 

@@ -12,8 +12,8 @@ from typing import Any
 import elements
 import numpy as np
 
+from dreamerv3 import logdir, player
 from dreamerv3 import main as factories
-from dreamerv3 import player
 from dreamerv3.commands.base import CommandError
 from embodied.core import base
 from embodied.envs import registry
@@ -31,6 +31,11 @@ def main(argv: Sequence[str]) -> None:
     if args.seed is not None:
         overrides["seed"] = args.seed
     agent = player.load(args.logdir, **overrides)
+    if agent.config.task == logdir.NO_TASK:
+        raise CommandError(
+            f"{args.logdir} learned from recorded steps alone and has no environment: "
+            "go on with it and --task"
+        )
     registry.resolve(agent.config.task)  # A mistake is told here, not by a process.
     elements.print(f"{agent.config.task}, agent of step {agent.step:,}.", flush=True)
     if args.video:

@@ -46,7 +46,7 @@ def _check_platform(name: str) -> None:
         raise RuntimeError(
             f"jax.platform={name}, but JAX finds no such device here "
             f"({error or 'it is not installed for this platform'}): install the "
-            f"extra 'gpu' or 'tpu' of this package, or use auto or cpu."
+            "extra 'gpu' or 'tpu' of this package, or use auto or cpu."
         ) from None
 
 

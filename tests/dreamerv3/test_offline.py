@@ -9,6 +9,8 @@ import pytest
 
 import dreamerv3
 from dreamerv3 import config, main
+from dreamerv3.commands import eval as evaluate
+from dreamerv3.commands.base import CommandError
 from embodied.core import spacefile
 from embodied.core.checkpoint import read_item
 from embodied.replay import Replay
@@ -73,6 +75,8 @@ def test_without_an_environment(recorded, tmp_path, capsys):
     assert set(before) == set(after)
     for key, value in before.items():
         np.testing.assert_array_equal(value, after[key], key)
+    with pytest.raises(CommandError, match="has no environment: go on with it and"):
+        evaluate.main([str(tmp_path)])
 
 
 def test_evaluates_in_an_environment(recorded, tmp_path, capsys):

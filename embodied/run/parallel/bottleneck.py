@@ -53,7 +53,7 @@ class Bottleneck:
         role, shares = line.partition(":")[0], dict(self._shares)
         old, before = self._said
         moved = (abs(v - before.get(k, v)) for k, v in shares.items())
-        if not line or (role == old and max(moved) < NEWS):
+        if not line or (role == old and max(moved, default=0) < NEWS):
             return ""
         self._said = role, shares
         return line

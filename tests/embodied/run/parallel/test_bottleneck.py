@@ -75,3 +75,10 @@ def test_only_news_is_told():
     assert told[5] == ""
     bottleneck.see({ACTOR_BUSY: 0.2})
     assert "the actor is busy 20%" in bottleneck.news()
+
+
+def test_a_learner_without_shares():
+    bottleneck = Bottleneck()
+    bottleneck.see({"fps/train": 3.0})
+    assert bottleneck.news()
+    assert bottleneck.news() == ""
