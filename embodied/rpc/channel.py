@@ -65,7 +65,10 @@ class Channel:
         self._configure()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.epoll()
-        self.watch(self.socket.fileno())
+        self._fileno = self.socket.fileno()
+        self._announced = False  # Whether the socket has news that nobody looked at.
+        self._connected = False
+        self.watch(self._fileno)
         self.watch(self._wake)
         self._recv = self.socket.recv
 
@@ -90,12 +93,16 @@ class Channel:
         """Let `wait` end when there is something new to read here, too."""
         self._poller.register(descriptor, select.EPOLLIN | select.EPOLLET)
 
-    def wait(self, seconds: float | None) -> list[int]:
-        """Wait, without the lock, until there may be news; descriptors that have some.
+    def wait(self, seconds: float | None) -> list[tuple[int, int]]:
+        """Wait, without the lock, until there may be news: descriptors and events.
 
         The socket itself must have been read until nothing was left, before.
         """
-        return [descriptor for descriptor, _ in self._poller.poll(seconds)]
+        news = self._poller.poll(seconds)
+        for descriptor, _ in news:
+            if descriptor == self._fileno:
+                self._announced = True
+        return news
 
     def wake(self) -> None:
         """End the wait of one thread in `wait`, or the next one."""
@@ -108,9 +115,17 @@ class Channel:
         self._poller.modify(self._wake, select.EPOLLIN)
 
     def events(self) -> tuple[bool, bool]:
-        """Whether there is a message, and whether there is a peer to send to."""
+        """Whether there may be a message, and whether there is a peer to send to.
+
+        News that ended a wait are taken for a message, as to look costs more than to
+        receive one. Needs the lock.
+        """
+        if self._announced:
+            self._announced = False
+            return True, self._connected
         events = self.socket.get(_EVENTS)
-        return bool(events & _IN), bool(events & _OUT)
+        self._connected = bool(events & _OUT)
+        return bool(events & _IN), self._connected
 
     def send(self, frames: Sequence[encoding.Buffer], route: bytes = b"") -> bool:
         """Send a message; False if there is no such peer. Needs the lock."""
@@ -134,16 +149,17 @@ class Channel:
         return True
 
     def receive(self) -> Message | None:
-        """The next message, or None for one that was malformed. Needs the lock.
+        """The next message, or None: it was malformed, or there is none.
 
-        Call it only if `events` says that there is one.
+        Call it only if `events` says that there may be one. Needs the lock.
         """
-        frame = self._recv(_NOBLOCK, copy=False)
-        route = b""
-        if self._has_routes:
-            route = frame.bytes
+        try:
+            route = self._recv(_NOBLOCK) if self._has_routes else b""
             frame = self._recv(_NOBLOCK, copy=False)
-        first, total = frame, len(frame)
+        except zmq.Again:
+            return None
+        data = frame.bytes
+        total = len(data)
         frames: list[encoding.Buffer] = []
         while frame.more:
             frame = self._recv(_NOBLOCK, copy=False)
@@ -151,10 +167,10 @@ class Channel:
             if len(frames) <= encoding.MAX_FRAMES and total <= self._max_bytes:
                 frames.append(frame if len(frame) >= COPY_BELOW else frame.bytes)
         try:
-            header = protocol.parse(first.bytes)
+            header = protocol.parse(data)
         except errors.DecodeError:
             header = None
-        legal = total <= self._max_bytes and len(first) <= encoding.MAX_HEADER
+        legal = total <= self._max_bytes and len(data) <= encoding.MAX_HEADER
         if header is None or header.frames != len(frames) or not legal:
             self.malformed += 1
             return None

@@ -45,11 +45,14 @@ class Desk:
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
         """Remember and send replies; any thread may that calls `read` afterwards."""
-        prepared = [(a.request, self._pack(a)) for a in answers]
+        prepared = []
+        for answer in answers:
+            frames = self._pack(answer)
+            prepared.append((answer.request.call, frames, encoding.size(frames)))
         with self._channel.lock:
-            for request, frames in prepared:
-                self._send(frames, request.call.route)
-                self.sessions.finish(request.call, frames)
+            for call, frames, nbytes in prepared:
+                self._send(frames, call.route, nbytes)
+                self.sessions.finish(call, frames, nbytes)
             self.more = True  # To send is to touch the socket.
 
     def read(self, limit: int) -> list[Job]:
@@ -63,25 +66,24 @@ class Desk:
             if message is not None:
                 self._meter.received += message.nbytes
                 try:
-                    requests += self._admit(message)
+                    self._admit(message, requests)
                 except errors.DecodeError:
                     self._meter.malformed += 1
         return requests
 
-    def _admit(self, message: channel.Message) -> list[Job]:
-        """The request in a message, unless it needs no execution."""
+    def _admit(self, message: channel.Message, jobs: list[Job]) -> None:
+        """Add the request in a message to the jobs, unless it needs no execution."""
         header = message.header
         if header.kind == protocol.REQUEST:
-            return self._admit_request(message)
-        if header.kind == protocol.HELLO:
-            return self._welcome(message)
-        if header.kind == protocol.ACK:
+            self._admit_request(message, jobs)
+        elif header.kind == protocol.HELLO:
+            self._welcome(message, jobs)
+        elif header.kind == protocol.ACK:
             self.sessions.get(header.session, header.ack)
         else:
             self._meter.malformed += 1
-        return []
 
-    def _admit_request(self, message: channel.Message) -> list[Job]:
+    def _admit_request(self, message: channel.Message, jobs: list[Job]) -> None:
         header = message.header
         session = self.sessions.get(header.session, header.ack)
         known = session.calls.get(header.id)
@@ -89,41 +91,45 @@ class Desk:
             self._meter.repeated += 1
             if known is not None:
                 self._repeat(known, header, message.route)
-            return []
+            return
         if self.closing:
-            return []  # The next server gets it.
+            return  # The next server gets it.
         if session.route != message.route or (
             session.missing and header.id not in session.missing
         ):
             self._hold(session, message)
-            return []
+            return
         session.missing.discard(header.id)
-        jobs = self._start(session, message)
-        return jobs if session.missing else jobs + self._release(session)
+        self._start(session, message, jobs)
+        if session.held and not session.missing:
+            self._release(session, jobs)
 
     def _hold(self, session: sessions.Session, message: channel.Message) -> None:
         """Keep a request until those made before it are there."""
         if len(session.held) < sessions.MAX_CALLS:
             session.held[message.header.id] = message
 
-    def _release(self, session: sessions.Session) -> list[Job]:
-        """The requests that were held back, in order."""
+    def _release(self, session: sessions.Session, jobs: list[Job]) -> None:
+        """Start the requests that were held back, in order."""
         held, session.held = session.held, {}
-        ordered = [held[number] for number in sorted(held) if number > session.acked]
-        return [job for message in ordered for job in self._start(session, message)]
+        for number in sorted(held):
+            if number > session.acked:
+                self._start(session, held[number], jobs)
 
-    def _start(self, session: sessions.Session, message: channel.Message) -> list[Job]:
-        """The job of a request, unless it is refused."""
+    def _start(
+        self, session: sessions.Session, message: channel.Message, jobs: list[Job]
+    ) -> None:
+        """Make a request a job, unless it is refused."""
         header = message.header
         problem = self._problem(header, session)
         if problem:
             self._refuse(header, session.route, *problem)
-            return []
+            return
         call = session.calls[header.id] = sessions.Call(header.id, session.route)
         request = methods.Request(
             call, header.session, header.payload, message.frames, time.monotonic()
         )
-        return [(self._methods[header.method], request)]
+        jobs.append((self._methods[header.method], request))
 
     def _problem(
         self, header: protocol.Header, session: sessions.Session
@@ -141,7 +147,7 @@ class Desk:
             return "RuntimeError", f"more than {sessions.MAX_CALLS} calls in flight"
         return None
 
-    def _welcome(self, message: channel.Message) -> list[Job]:
+    def _welcome(self, message: channel.Message, jobs: list[Job]) -> None:
         """Send a client that is new or back the replies there are."""
         header = message.header
         session = self.sessions.get(header.session, header.ack)
@@ -157,8 +163,9 @@ class Desk:
         frames = protocol.pack(
             protocol.WELCOME, header.session, server=self.session, payload=payload
         )
-        self._send(frames, message.route)
-        return [] if unknown or self.closing else self._release(session)
+        self._send(frames, message.route, encoding.size(frames))
+        if not unknown and not self.closing:
+            self._release(session, jobs)
 
     def _repeat(
         self, call: sessions.Call, header: protocol.Header, route: bytes
@@ -166,7 +173,7 @@ class Desk:
         """Answer from memory, or later if the call still runs."""
         call.route = route
         if call.reply is not None:
-            self._send(call.reply, route)
+            self._send(call.reply, route, call.nbytes)
         elif call.lost:
             text = "the call was executed, but its reply is no longer in memory"
             self._refuse(header._replace(id=call.id), route, "LookupError", text)
@@ -178,7 +185,7 @@ class Desk:
         frames = protocol.pack(
             protocol.ERROR, header.session, header.id, 0, self.session, b"", payload
         )
-        self._send(frames, route)
+        self._send(frames, route, encoding.size(frames))
 
     def _pack(self, answer: methods.Answer) -> list[encoding.Buffer]:
         request = answer.request
@@ -191,6 +198,6 @@ class Desk:
             frames=answer.frames,
         )
 
-    def _send(self, frames: list[encoding.Buffer], route: bytes) -> None:
+    def _send(self, frames: list[encoding.Buffer], route: bytes, nbytes: int) -> None:
         self._meter.unroutable += not self._channel.send(frames, route)
-        self._meter.sent += encoding.size(frames)
+        self._meter.sent += nbytes

@@ -96,7 +96,10 @@ def decode(payload: Buffer, frames: Sequence[Buffer] = ()) -> Any:
 
 def size(frames: Sequence[Buffer]) -> int:
     """Bytes in frames."""
-    return sum(len(f) if type(f) is bytes else memoryview(f).nbytes for f in frames)
+    total = 0
+    for frame in frames:
+        total += len(frame) if type(frame) is bytes else memoryview(frame).nbytes
+    return total
 
 
 class _Encoder:

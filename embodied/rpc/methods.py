@@ -211,8 +211,9 @@ def parse_arguments(request: Request) -> tuple[list[Any], dict[str, Any]]:
     args, kwargs = tree
     if type(args) is not list or type(kwargs) is not dict:
         raise errors.DecodeError("malformed arguments")
-    if not all(type(key) is str for key in kwargs):
-        raise errors.DecodeError("malformed keyword arguments")
+    for key in kwargs:
+        if type(key) is not str:
+            raise errors.DecodeError("malformed keyword arguments")
     return args, kwargs
 
 

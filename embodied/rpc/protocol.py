@@ -68,8 +68,7 @@ def parse(header: bytes) -> Header:
     """What a header says; `DecodeError` if it is not one of ours."""
     if len(header) < _START:
         raise errors.DecodeError(f"malformed header of {len(header)} bytes")
-    fields = _PREAMBLE.unpack_from(header)
-    magic, version, kind = fields[:3]
+    magic, version, kind, *fields = _PREAMBLE.unpack_from(header)
     if magic != MAGIC or kind not in KINDS:
         raise errors.DecodeError("malformed header")
     if version != VERSION:
@@ -80,7 +79,7 @@ def parse(header: bytes) -> Header:
     if stop > len(header):
         raise errors.DecodeError("malformed header: the method's name is cut off")
     view = memoryview(header)
-    return Header._make((*fields[2:], header[_START:stop], view[stop:]))
+    return Header(kind, *fields, header[_START:stop], view[stop:])
 
 
 def pack_error(kind: str, message: str, traceback: str) -> bytes:

@@ -12,10 +12,19 @@ from typing import Any
 import zmq
 
 from embodied.rpc import address as addresses
-from embodied.rpc import channel, desk, errors, guard, keys, meters, methods, sessions
+from embodied.rpc import (
+    channel,
+    desk,
+    errors,
+    guard,
+    keys,
+    meters,
+    methods,
+    queues,
+    sessions,
+)
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
-PAUSE = 0.001  # Seconds between two reads while calls queue up.
 LINGER = 1.0  # Seconds that the last replies may take to arrive on close.
 
 logger = logging.getLogger("embodied.rpc")
@@ -51,12 +60,12 @@ class Server:
             addresses.require_local(self.address)
         self._keys = keys
         self._max_bytes = max_bytes
-        self._methods: dict[bytes, methods.Method] = {}
+        self._queues = queues.Queues()
         self._memory = memory
         self._meter = meters.ServerMeter()
         self._pid = os.getpid()
         self._leading = threading.Lock()  # Of the thread that reads.
-        self._deferred = False  # Whether a thread waits to read after a `PAUSE`.
+        self._deferred = False  # Whether a thread waits to read after a pause.
         self._read_at = 0.0
         self._closing = False
         self._finished = threading.Event()  # Set if closing and no call runs.
@@ -90,9 +99,9 @@ class Server:
         except BaseException:
             self._context.destroy(0)
             raise
-        for method in self._methods.values():
+        for method in self._queues:
             method.start(self)
-        for index in range(1 + sum(m.workers for m in self._methods.values())):
+        for index in range(1 + sum(method.workers for method in self._queues)):
             name = f"rpc-{self.name}-{index}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._threads.append(thread)
@@ -116,10 +125,9 @@ class Server:
             self._closing = self._desk.closing = True
         self._channel.wake()
         self._finished.wait(timeout)
-        bound = self._methods.values()
-        for method in bound:
+        for method in self._queues:
             method.end()
-        hung = [m.name for m in bound if not m.join(deadline) or m.running]
+        hung = [m.name for m in self._queues if not m.join(deadline) or m.running]
         # A reply that left may still get lost with the connection, so await the acks.
         self._settled.wait(min(LINGER, max(0, deadline - time.monotonic())))
         if self._stop(max(0.1, deadline - time.monotonic())):
@@ -141,11 +149,11 @@ class Server:
             "memory": self._desk.sessions.nbytes,
             "forgotten": self._desk.sessions.forgotten,
         }
-        return self._meter.stats(self._methods.values()) | counters
+        return self._meter.stats(self._queues) | counters
 
     def failure(self) -> BaseException | None:
         """The first error of a `postfn` or of the server itself, if there was one."""
-        found = (method.failure for method in self._methods.values())
+        found = (method.failure for method in self._queues)
         return self._failure or next((error for error in found if error), None)
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
@@ -154,14 +162,12 @@ class Server:
 
     def _add_method(self, method: methods.Method) -> None:
         assert not self._threads, "bind before start"
-        if not method.name.isidentifier() or method.name.startswith("_"):
-            raise ValueError(f"'{method.name}' cannot be the name of a method")
-        self._methods[method.name.encode()] = method
+        self._queues.add(method)
 
     def _open(self) -> None:
         self._channel = channel.Channel(self._context, zmq.ROUTER, self._max_bytes)
         self._desk = desk.Desk(
-            self._channel, self._methods, self._meter, self.name, self._memory
+            self._channel, self._queues.by_name, self._meter, self.name, self._memory
         )
         socket = self._channel.socket
         socket.set(zmq.ROUTER_MANDATORY, 1)
@@ -202,12 +208,12 @@ class Server:
         for thread in self._threads:
             thread.join(max(0, deadline - time.monotonic()))
         left = sum(thread.is_alive() for thread in self._threads)
-        return left <= sum(method.running for method in self._methods.values())
+        return left <= sum(method.running for method in self._queues)
 
     def _run(self) -> None:
         """Lead, and then run a call, or wait for news if there is none to run."""
         method: methods.Method | None = None
-        news: list[int] = []
+        news: list[tuple[int, int]] = []
         try:
             while not self._stopping:
                 method, job, patience = self._lead(method, news)
@@ -226,7 +232,7 @@ class Server:
             self._channel.dismiss()
 
     def _lead(
-        self, done: methods.Method | None, news: Sequence[int]
+        self, done: methods.Method | None, news: Sequence[tuple[int, int]]
     ) -> tuple[methods.Method | None, Any, float | None]:
         """Read what is there; a job and its method, or how long to wait for one."""
         with self._leading:
@@ -234,10 +240,10 @@ class Server:
                 done.running -= 1
             if news:
                 self._attend(news)
-            self._deferred = self._can_defer()
+            self._deferred = self._queues.patient(self._read_at)
             if not self._deferred:
                 self._read()
-            patience = self._tick()
+            patience = self._queues.tick()
             if self._closing:
                 self._conclude()
             return self._take(patience)
@@ -254,18 +260,6 @@ class Server:
                 job = method.next()
             method.run(job)
 
-    def _can_defer(self) -> bool:
-        """Whether reading has time, as busy threads have calls queued already.
-
-        They get more done if they need not share the interpreter for each message. A
-        queue behind a call that only blocks does not count.
-        """
-        queues = [method for method in self._methods.values() if method.jobs]
-        recently = time.monotonic() - PAUSE
-        if self._read_at < recently or any(method.ready() for method in queues):
-            return False
-        return any(method.started > recently for method in queues)
-
     def _read(self) -> None:
         self._read_at = time.monotonic()
         with self._channel.lock:
@@ -273,26 +267,16 @@ class Server:
         for method, request in requests:
             method.submit(request)
 
-    def _attend(self, news: Sequence[int]) -> None:
-        if self._monitor.fileno in news:
-            self._monitor.handle()
-        if self._guard and self._guard.fileno in news:
-            self._guard.handle()
-
-    def _tick(self) -> float | None:
-        """Do what is due; seconds until there is more, or None."""
-        first = None
-        for method in self._methods.values():
-            deadline = method.tick()
-            if deadline is not None and (first is None or deadline < first):
-                first = deadline
-        return None if first is None else max(0, first - time.monotonic())
+    def _attend(self, news: Sequence[tuple[int, int]]) -> None:
+        for descriptor, _ in news:
+            if descriptor == self._monitor.fileno:
+                self._monitor.handle()
+            elif self._guard and descriptor == self._guard.fileno:
+                self._guard.handle()
 
     def _conclude(self) -> None:
         """Have all calls run that were taken, and tell `close` how far it is."""
-        for method in self._methods.values():
-            method.seal()
-        if not any(method.busy() for method in self._methods.values()):
+        if self._queues.finish():
             self._finished.set()
             if not self._desk.sessions.nbytes:
                 self._settled.set()
@@ -302,16 +286,11 @@ class Server:
     ) -> tuple[methods.Method | None, Any, float | None]:
         """A job to run; another thread is woken if there is more to do meanwhile."""
         if self._deferred:
-            pause = max(0, self._read_at + PAUSE - time.monotonic())
+            pause = max(0, self._read_at + queues.PAUSE - time.monotonic())
             patience = pause if patience is None else min(patience, pause)
         elif self._desk.more:
             patience = 0
-        ready = [method for method in self._methods.values() if method.ready()]
-        if not ready:
-            return None, None, patience
-        method = ready[0]
-        job = method.next()
-        method.running += 1
-        if patience is not None or len(ready) > 1 or method.ready():
+        method, job, more = self._queues.take()
+        if method and (more or patience is not None):
             self._channel.wake()
         return method, job, patience

@@ -73,24 +73,24 @@ class Sessions:
             self._acknowledge(session, ack)
         return session
 
-    def finish(self, call: Call, reply: list[encoding.Buffer]) -> None:
+    def finish(self, call: Call, reply: list[encoding.Buffer], nbytes: int) -> None:
         """Keep a reply until it is acknowledged."""
         if call.lost:
             return
-        call.reply = reply
-        call.nbytes = sum(len(f) if type(f) is bytes else f.nbytes for f in reply)
-        self.nbytes += call.nbytes
+        call.reply, call.nbytes = reply, nbytes
+        self.nbytes += nbytes
         if self.nbytes > self._max_bytes:
             self._shrink()
 
     def _acknowledge(self, session: Session, ack: int) -> None:
         session.acked = ack
         calls = session.calls
-        for number in [number for number in calls if number <= ack]:
-            call = calls.pop(number)
-            self.nbytes -= call.nbytes
-            # A call that still runs was given up by the client: keep no reply of it.
-            call.lost = True
+        for number in tuple(calls):
+            if number <= ack:
+                call = calls.pop(number)
+                self.nbytes -= call.nbytes
+                # One that still runs was given up by the client: keep no reply of it.
+                call.lost = True
 
     def _add(self, key: int) -> Session:
         oldest = next(iter(self._sessions.values()), None)

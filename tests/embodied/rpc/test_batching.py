@@ -229,7 +229,7 @@ def test_short_batch_waits_for_a_free_worker(serve, connect, until):
     client = connect(server)
     first = client.act(obs(0))
     assert started.wait(20)
-    gathered = server._methods[b"act"]
+    gathered = server._queues.by_name[b"act"]
     rest = []
     for i in range(1, 4):
         rest.append(client.act(obs(i)))

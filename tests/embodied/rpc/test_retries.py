@@ -171,12 +171,12 @@ def test_vanished_client_does_not_hold_memory(monkeypatch):
     for key in range(1, 6):
         session = memory.get(key, 0)
         call = session.calls[1] = sessions.Call(1, b"")
-        memory.finish(call, [bytes(100)])
+        memory.finish(call, [bytes(100)], 100)
     assert len(memory) == 3
     assert memory.nbytes == 300
     for number in range(2, 20):
         call = session.calls[number] = sessions.Call(number, b"")
-        memory.finish(call, [bytes(100)])
+        memory.finish(call, [bytes(100)], 100)
         assert memory.nbytes <= 1000
     assert call.reply
     memory.get(session.key, 19)

@@ -147,14 +147,15 @@ def test_a_queue_behind_a_blocked_call_does_not_make_reading_wait(
     client = connect(server)
     blocked = [client.block(i) for i in range(2)]
     assert gate.entered.acquire(timeout=20)
-    server._methods[b"block"].started -= 1  # Which is as if a second had passed.
-    decisions, decide = [], server._can_defer
+    queues = server._queues
+    queues.by_name[b"block"].started -= 1  # Which is as if a second had passed.
+    decisions, decide = [], queues.patient
 
-    def note():
-        decisions.append(decide())
+    def note(read_at):
+        decisions.append(decide(read_at))
         return decisions[-1]
 
-    monkeypatch.setattr(server, "_can_defer", note)
+    monkeypatch.setattr(queues, "patient", note)
     for i in range(20):
         assert client.echo(i).result() == i
     assert decisions
