@@ -79,7 +79,7 @@ def parse(header: bytes) -> Header:
     if stop > len(header):
         raise errors.DecodeError("malformed header: the method's name is cut off")
     view = memoryview(header)
-    return Header(kind, *fields, header[_START:stop], view[stop:])
+    return Header._make((kind, *fields, header[_START:stop], view[stop:]))
 
 
 def pack_error(kind: str, message: str, traceback: str) -> bytes:
