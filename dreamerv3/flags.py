@@ -57,7 +57,9 @@ def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
             name = ALIASES.get(name, name)
             current = values[name] = [value] if equals else []
         elif current is None:
-            remedy = f"write --KEY {word}, or --configs {word} for a block"
+            commands = ", ".join(COMMANDS)
+            remedy = f"write --KEY {word}, or --configs {word} for a block; "
+            remedy += f"the commands are {commands}"
             if word.startswith("-"):
                 remedy = f"write --{word.lstrip('-')}"
             problems.append(Problem(word, "", "is not a flag", remedy))

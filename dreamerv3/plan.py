@@ -17,6 +17,7 @@ from embodied.core import base
 
 OFFLINE = "train_offline"
 RECENT = 20  # Episodes whose mean score is told at the end.
+TAIL = 1 << 20  # Bytes of the metrics in which the last line must be.
 LARGE = 8192  # Recurrent units of size200m, the size of who chooses none.
 # Devices of GPUs (NVIDIA, AMD, Windows) and TPUs.
 ACCELERATORS = (
@@ -50,8 +51,15 @@ def describe(
 
 
 def _logs(config: elements.Config) -> str:
-    known = pathlib.Path(config.logdir, "ckpt").exists()
-    return f"{config.logdir} ({'goes on with the run there' if known else 'a new run'})"
+    if not pathlib.Path(config.logdir, "ckpt").exists():
+        return f"{config.logdir} (a new run)"
+    step = _last_step(pathlib.Path(config.logdir) / "metrics.jsonl")
+    if config.script != OFFLINE and step >= config.run.steps:
+        return (
+            f"{config.logdir} (the run there is complete with {step:,} steps: "
+            "give a larger --run.steps to go on)"
+        )
+    return f"{config.logdir} (goes on with the run there)"
 
 
 def closing(config: elements.Config) -> str:
@@ -85,6 +93,16 @@ def _score(config: elements.Config) -> str:
     if not scores:
         return none
     return f"mean score of the last {len(scores)} {kind} {np.mean(scores):.2f}"
+
+
+def _last_step(path: pathlib.Path) -> int:
+    """That of the last complete line of metrics, or 0 if there is none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL))
+        rows = file.read().split(b"\n")[:-1]
+    return int(json.loads(rows[-1])["step"]) if rows else 0
 
 
 def _read_scores(path: pathlib.Path, key: str) -> list[float | None]:

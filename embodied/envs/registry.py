@@ -12,6 +12,7 @@ import difflib
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -209,7 +210,9 @@ def find(task: str) -> tuple[Suite, str]:
     if prefix not in SUITES:
         near = difflib.get_close_matches(prefix, (*SUITES, *ALIASES), 1)
         remedy = f"did you mean {near[0]}_{name}? " if near else ""
-        if task.endswith(".py"):
+        if re.fullmatch(r"[\w/]+-v\d+", task):
+            remedy = f"did you mean gymnasium_{task}? "
+        elif task.endswith(".py"):
             remedy = f"name the class in it, as {task}:Name; "
         known = ", ".join(suite for suite in SUITES if suite != CUSTOM)
         raise TaskError(

@@ -50,6 +50,15 @@ def test_whether_the_run_is_new(tmp_path):
     assert f"{tmp_path} (goes on with the run there)" in describe(logdir=str(tmp_path))
 
 
+def test_a_complete_run_says_so(tmp_path):
+    (tmp_path / "ckpt").mkdir()
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"step": 90}\n{"step": 100}\n{"step": 1')  # Half a line.
+    text = describe(logdir=str(tmp_path), run__steps=100)
+    assert "complete with 100 steps: give a larger --run.steps" in text
+    assert "goes on with" in describe(logdir=str(tmp_path), run__steps=101)
+
+
 def closing(logdir, **changes):
     values = {**BLOCKS.defaults, "logdir": str(logdir), **changes}
     return plan.closing(config.to_config(values)).splitlines()[0]

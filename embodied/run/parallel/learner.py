@@ -65,6 +65,8 @@ def parallel_learner(
         checkpoint.save(wait=True)
         replay.patient = held_out.patient = True
         learner.flush()
+        if complaint := learner.complaint():
+            elements.print(complaint, color="yellow", flush=True)
         if role.completed():
             report()
         logger.add(learner.stats())

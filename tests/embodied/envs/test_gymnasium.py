@@ -265,6 +265,10 @@ def test_an_unknown_id_names_the_nearest(name):
     assert "did you mean gymnasium_CartPole-v1" in refusal(f"gym_{name}").remedy
 
 
+def test_an_id_without_its_suite_is_recognised():
+    assert "did you mean gymnasium_CartPole-v1" in refusal("CartPole-v1").remedy
+
+
 def test_wrong_arguments_are_explained():
     error = refusal("gym_CartPole-v1", kwargs={"size": 3})
     assert "unexpected keyword argument 'size'" in error.rule

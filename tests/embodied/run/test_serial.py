@@ -153,6 +153,14 @@ def test_a_finished_run_stays_as_it_is(tmp_path):
     assert again.output.values("episode/score") == []
 
 
+@pytest.mark.parametrize("steps", [10, 60])
+def test_a_run_that_never_trained_says_so(tmp_path, steps, capsys):
+    setup = Setup(tmp_path, steps=steps)
+    setup.train()
+    said = "Nothing was trained" in capsys.readouterr().out
+    assert said == (setup.agent.updates == 0) == (steps == 10)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_returns(tmp_path, number, capsys):
     setup = Setup(tmp_path, steps=10**9)
