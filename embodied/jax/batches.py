@@ -15,6 +15,12 @@ from embodied.core.base import STEPID
 ROWS = "rows"  # Number that the randomness of a sequence is drawn with, uint32 [B].
 CONSEC = "consec"  # Index of a chunk inside its sequence, int32 [B].
 
+_NARROW = {
+    np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.int64): np.dtype(np.int32),
+    np.dtype(np.uint64): np.dtype(np.uint32),
+}
+
 
 class Prepared(dict[str, Any]):
     """A batch whose arrays are on the devices, except for `stepid`."""
@@ -51,8 +57,8 @@ def select(data: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, np.ndarr
 
 def narrow(x: np.ndarray) -> np.ndarray:
     """64-bit numbers in 32 bits, which is what devices compute with."""
-    names = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}
-    return x.astype(names[x.dtype.name]) if x.dtype.name in names else x
+    dtype = _NARROW.get(x.dtype)
+    return x if dtype is None else x.astype(dtype)
 
 
 def check_finite(kind: str, key: str, value: np.ndarray) -> None:

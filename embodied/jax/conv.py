@@ -38,7 +38,7 @@ def conv_pool(x: Array, kernel: Array, bias: Array) -> Array:
     if h % 2 or w % 2:
         raise ValueError(f"conv_pool needs an even height and width, got {h}x{w}.")
     if on_cpu() and c < CELL_CHANNELS:
-        z = _conv(_to_cells(x), _cell_kernel(kernel))
+        z = _cell_conv(x, _cell_kernel(kernel))
         return _max(z.reshape(n, h // 2, w // 2, 2, 2, o), (3, 4)) + bias
     z = _conv(x, kernel)
     return _max(z.reshape(n, h // 2, 2, w // 2, 2, o), (2, 4)) + bias
@@ -157,6 +157,40 @@ def _conv_bwd(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
 
 
 _conv.defvjp(_conv_fwd, _conv_bwd)
+
+
+@jax.custom_vjp
+def _cell_conv(x: Array, kernel: Array) -> Array:
+    """`_conv` of the cells of `x`, `[N,H,W,C] * [S,S,4C,4O] -> [N,H/2,W/2,4O]`.
+
+    A window of `2S` pixels that moves by 2 reads the same numbers. So `x` stays as it
+    is: XLA would compute what it is a function of while it rearranges it, pixel by
+    pixel instead of as vectors.
+    """
+    c, (size, _, _, o) = x.shape[-1], kernel.shape
+    if 4 * c < PAIR_CHANNELS:
+        return _conv(_to_cells(x), kernel)
+    pixels = kernel.reshape(size, size, 2, 2, c, o).transpose(0, 2, 1, 3, 4, 5)
+    return lax.conv_general_dilated(
+        x,
+        pixels.reshape(2 * size, 2 * size, c, o),
+        window_strides=(2, 2),
+        padding=((size - 1, size - 1), (size - 1, size - 1)),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+
+
+def _cell_conv_fwd(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _cell_conv(x, kernel), (x, kernel)
+
+
+def _cell_conv_bwd(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+    x, kernel = residuals
+    dx, dkernel = _conv_bwd((_to_cells(x), kernel), dy)
+    return _from_cells(dx), dkernel
+
+
+_cell_conv.defvjp(_cell_conv_fwd, _cell_conv_bwd)
 
 
 def _flip(kernel: Array) -> Array:
