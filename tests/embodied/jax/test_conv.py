@@ -11,7 +11,14 @@ from jax import lax
 from embodied.jax import conv
 
 # Few and many channels take different paths; 3x3 kernels have another cell grid.
-SHAPES = [(8, 8, 3, 5, 5), (8, 4, 20, 6, 5), (4, 4, 40, 3, 5), (4, 8, 3, 5, 3)]
+SHAPES = [
+    (8, 8, 3, 5, 5),
+    (8, 4, 20, 6, 5),
+    (4, 4, 40, 3, 5),
+    (4, 8, 3, 5, 3),
+    (4, 8, 6, 5, 3),
+    (8, 8, 6, 5, 7),
+]
 
 
 def plain_conv(x, kernel, bias):
