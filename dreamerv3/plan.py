@@ -51,10 +51,12 @@ def describe(
 
 
 def _logs(config: elements.Config) -> str:
+    if config.script == "eval_only":
+        return config.logdir
     if not pathlib.Path(config.logdir, "ckpt").exists():
         return f"{config.logdir} (a new run)"
     step = _last_step(pathlib.Path(config.logdir) / "metrics.jsonl")
-    if config.script != OFFLINE and step >= config.run.steps:
+    if step >= config.run.steps:
         return (
             f"{config.logdir} (the run there is complete with {step:,} steps: "
             "give a larger --run.steps to go on)"
@@ -96,13 +98,14 @@ def _score(config: elements.Config) -> str:
 
 
 def _last_step(path: pathlib.Path) -> int:
-    """That of the last complete line of metrics, or 0 if there is none."""
-    if not path.exists():
-        return 0
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL))
-        rows = file.read().split(b"\n")[:-1]
-    return int(json.loads(rows[-1])["step"]) if rows else 0
+    """The step of the last complete line of metrics, or 0 if none can be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL))
+            rows = file.read().split(b"\n")[:-1]
+        return int(json.loads(rows[-1])["step"])
+    except (OSError, LookupError, TypeError, ValueError):
+        return 0  # Only a remark depends on it.
 
 
 def _read_scores(path: pathlib.Path, key: str) -> list[float | None]:

@@ -209,8 +209,8 @@ def find(task: str) -> tuple[Suite, str]:
     name = task if prefix == CUSTOM else task.partition("_")[2]
     if prefix not in SUITES:
         near = difflib.get_close_matches(prefix, (*SUITES, *ALIASES), 1)
-        remedy = f"did you mean {near[0]}_{name}? " if near else ""
-        if re.fullmatch(r"[\w/]+-v\d+", task):
+        remedy = f"did you mean {near[0]}_{name}? " if near and name else ""
+        if not remedy and re.fullmatch(r"[\w/.:-]+-v\d+", task):
             remedy = f"did you mean gymnasium_{task}? "
         elif task.endswith(".py"):
             remedy = f"name the class in it, as {task}:Name; "

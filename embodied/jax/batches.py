@@ -15,11 +15,8 @@ from embodied.core.base import STEPID
 ROWS = "rows"  # Number that the randomness of a sequence is drawn with, uint32 [B].
 CONSEC = "consec"  # Index of a chunk inside its sequence, int32 [B].
 
-_NARROW = {
-    np.dtype(np.float64): np.dtype(np.float32),
-    np.dtype(np.int64): np.dtype(np.int32),
-    np.dtype(np.uint64): np.dtype(np.uint32),
-}
+# By kind and size, as names take long to look up.
+_NARROW = {("f", 8): np.float32, ("i", 8): np.int32, ("u", 8): np.uint32}
 
 
 class Prepared(dict[str, Any]):
@@ -57,7 +54,7 @@ def select(data: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, np.ndarr
 
 def narrow(x: np.ndarray) -> np.ndarray:
     """64-bit numbers in 32 bits, which is what devices compute with."""
-    dtype = _NARROW.get(x.dtype)
+    dtype = _NARROW.get((x.dtype.kind, x.dtype.itemsize))
     return x if dtype is None else x.astype(dtype)
 
 

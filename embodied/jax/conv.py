@@ -168,7 +168,7 @@ def _cell_conv(x: Array, kernel: Array) -> Array:
     pixel instead of as vectors.
     """
     c, (size, _, _, o) = x.shape[-1], kernel.shape
-    if 4 * c < PAIR_CHANNELS:
+    if 4 * c < PAIR_CHANNELS:  # So few that pairs of cells are faster.
         return _conv(_to_cells(x), kernel)
     pixels = kernel.reshape(size, size, 2, 2, c, o).transpose(0, 2, 1, 3, 4, 5)
     return lax.conv_general_dilated(
@@ -185,6 +185,7 @@ def _cell_conv_fwd(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]
 
 
 def _cell_conv_bwd(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+    """That of `_conv` on cells."""
     x, kernel = residuals
     dx, dkernel = _conv_bwd((_to_cells(x), kernel), dy)
     return _from_cells(dx), dkernel

@@ -66,7 +66,9 @@ class Channel:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.epoll()
         self._fileno = self.socket.fileno()
-        self._announced = False  # Whether the socket has news that nobody looked at.
+        # Whether the socket has news that nobody looked at. A hint, set without the
+        # lock: it may be stale or lost, as each use only skips one look.
+        self._announced = False
         self._connected = False
         self.watch(self._fileno)
         self.watch(self._wake)
@@ -118,7 +120,8 @@ class Channel:
         """Whether there may be a message, and whether there is a peer to send to.
 
         News that ended a wait are taken for a message, as to look costs more than to
-        receive one. Needs the lock.
+        receive one; whether there is a peer is then as of the last look. So read on
+        until there is nothing, or remember that there may be more. Needs the lock.
         """
         if self._announced:
             self._announced = False

@@ -57,7 +57,7 @@ class Desk:
 
     def read(self, limit: int) -> list[Job]:
         """Requests to execute, among the next messages. Needs the lock."""
-        requests: list[Job] = []
+        jobs: list[Job] = []
         for _ in range(limit):
             self.more = self._channel.events()[0]
             if not self.more:
@@ -66,10 +66,10 @@ class Desk:
             if message is not None:
                 self._meter.received += message.nbytes
                 try:
-                    self._admit(message, requests)
+                    self._admit(message, jobs)
                 except errors.DecodeError:
                     self._meter.malformed += 1
-        return requests
+        return jobs
 
     def _admit(self, message: channel.Message, jobs: list[Job]) -> None:
         """Add the request in a message to the jobs, unless it needs no execution."""

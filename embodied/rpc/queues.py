@@ -12,9 +12,10 @@ PAUSE = 0.001  # Seconds between two reads while calls queue up.
 
 
 class Queues:
-    """The methods of a server by name. For the thread that leads (see `server`).
+    """The methods of a server by name.
 
-    Plain loops, as this is passed through several times for each call.
+    All but iteration is for the thread that leads (see `server`). Plain loops, as it
+    passes through them several times for each call.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class Queues:
                 method.running += 1
         return taken, job, taken is not None and taken.ready()
 
-    def finish(self) -> bool:
+    def seal(self) -> bool:
         """Have all calls run that were taken; whether none is left."""
         for method in self._methods:
             method.seal()

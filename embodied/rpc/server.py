@@ -263,8 +263,8 @@ class Server:
     def _read(self) -> None:
         self._read_at = time.monotonic()
         with self._channel.lock:
-            requests = self._desk.read(READ_AT_ONCE)
-        for method, request in requests:
+            jobs = self._desk.read(READ_AT_ONCE)
+        for method, request in jobs:
             method.submit(request)
 
     def _attend(self, news: Sequence[tuple[int, int]]) -> None:
@@ -276,7 +276,7 @@ class Server:
 
     def _conclude(self) -> None:
         """Have all calls run that were taken, and tell `close` how far it is."""
-        if self._queues.finish():
+        if self._queues.seal():
             self._finished.set()
             if not self._desk.sessions.nbytes:
                 self._settled.set()

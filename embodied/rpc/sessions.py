@@ -74,7 +74,7 @@ class Sessions:
         return session
 
     def finish(self, call: Call, reply: list[encoding.Buffer], nbytes: int) -> None:
-        """Keep a reply until it is acknowledged."""
+        """Keep a reply of `nbytes` until it is acknowledged."""
         if call.lost:
             return
         call.reply, call.nbytes = reply, nbytes

@@ -55,15 +55,17 @@ class Learner:
         """Whether the replay holds enough sequences for a batch."""
         return len(self._replay) >= self._args.batch_size
 
-    def complaint(self) -> str:
+    def untrained_note(self) -> str:
         """What to tell the user at the end if there never was an update."""
         args = self._args
         if self.updates or not args.train_ratio:
             return ""
+        steps = args.batch_size * args.batch_length / args.train_ratio
         return (
-            "Nothing was trained: there never were enough steps for a first batch of "
-            f"{args.batch_size} x {args.batch_length}. Run for longer, or choose a "
-            "smaller batch_size or batch_length."
+            "Nothing was trained: the run ended before its first update, which needs a "
+            f"batch of {args.batch_size} x {args.batch_length} and is due every "
+            f"{steps:g} steps. Run for longer, or choose a smaller batch_size or "
+            "batch_length, or a larger train ratio."
         )
 
     def update(self) -> None:

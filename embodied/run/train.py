@@ -122,8 +122,8 @@ class Trainer:
             self._checkpoint.save(wait=True)
         self._log()
         elements.print(f"Stopped at step {self.step:,}: {reason}.", flush=True)
-        if complaint := self._learner.complaint():
-            elements.print(complaint, color="yellow", flush=True)
+        if note := self._learner.untrained_note():
+            elements.print(note, color="yellow", flush=True)
 
     def close(self) -> None:
         """Close all parts, also if one of them fails to."""

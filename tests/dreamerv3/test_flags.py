@@ -55,6 +55,11 @@ def test_mistakes(line, rule):
     assert problems[0].remedy
 
 
+def test_a_stray_word_is_answered_with_the_commands():
+    _, problems = parse("evaluate")
+    assert "eval, export" in problems[0].remedy
+
+
 def test_saved_settings_lie_between_defaults_and_flags():
     typed = flags.parse(["--run.envs", "3"], [])
     saved = {"run.envs": 5, "run.eval_envs": 6}

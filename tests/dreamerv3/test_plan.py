@@ -57,6 +57,16 @@ def test_a_complete_run_says_so(tmp_path):
     text = describe(logdir=str(tmp_path), run__steps=100)
     assert "complete with 100 steps: give a larger --run.steps" in text
     assert "goes on with" in describe(logdir=str(tmp_path), run__steps=101)
+    metrics.write_text("no metrics\n")
+    assert "goes on with" in describe(logdir=str(tmp_path), run__steps=100)
+
+
+def test_an_evaluation_goes_on_with_nothing(tmp_path):
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 100}\n')
+    text = describe(logdir=str(tmp_path), run__steps=100, script="eval_only")
+    assert f"{tmp_path}\n" in f"{text}\n"
+    assert "complete" not in text
 
 
 def closing(logdir, **changes):

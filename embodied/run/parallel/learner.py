@@ -65,8 +65,8 @@ def parallel_learner(
         checkpoint.save(wait=True)
         replay.patient = held_out.patient = True
         learner.flush()
-        if complaint := learner.complaint():
-            elements.print(complaint, color="yellow", flush=True)
+        if note := learner.untrained_note():
+            elements.print(note, color="yellow", flush=True)
         if role.completed():
             report()
         logger.add(learner.stats())

@@ -265,8 +265,17 @@ def test_an_unknown_id_names_the_nearest(name):
     assert "did you mean gymnasium_CartPole-v1" in refusal(f"gym_{name}").remedy
 
 
-def test_an_id_without_its_suite_is_recognised():
-    assert "did you mean gymnasium_CartPole-v1" in refusal("CartPole-v1").remedy
+@pytest.mark.parametrize(
+    ("task", "meant"),
+    [
+        ("CartPole-v1", "gymnasium_CartPole-v1"),
+        ("ALE/Pong-v5", "gymnasium_ALE/Pong-v5"),
+        ("MiniGrid-Empty-5x5-v0", "gymnasium_MiniGrid-Empty-5x5-v0"),
+        ("gymnasum_CartPole-v1", "gymnasium_CartPole-v1"),
+    ],
+)
+def test_an_id_without_its_suite_is_recognised(task, meant):
+    assert f"did you mean {meant}?" in refusal(task).remedy
 
 
 def test_wrong_arguments_are_explained():

@@ -1,0 +1,57 @@
+"""A channel alone: when it looks for messages, and what news it announces."""
+
+import pytest
+import zmq
+
+from embodied.rpc import channel, protocol
+
+
+@pytest.fixture
+def pair():
+    context = zmq.Context()
+    ends = [channel.Channel(context, kind) for kind in (zmq.ROUTER, zmq.DEALER)]
+    ends[0].socket.bind("inproc://pair")
+    ends[1].socket.connect("inproc://pair")
+    yield ends
+    for end in ends:
+        end.close()
+    context.term()
+
+
+def drain(line):
+    """Read until `events` says that there is nothing; the messages."""
+    messages = []
+    while line.events()[0]:
+        message = line.receive()
+        if message is not None:
+            messages.append(message)
+    return messages
+
+
+def test_news_that_were_taken_already_are_no_message(pair):
+    server, _ = pair
+    drain(server)
+    server._announced = True  # As if another thread had read the message meanwhile.
+    assert server.events()[0]
+    assert server.receive() is None
+    assert server.malformed == 0
+    assert not server.events()[0]
+
+
+def test_each_wait_ends_with_the_next_message(pair):
+    server, client = pair
+    drain(server)
+    for number in range(1, 4):
+        assert client.send(protocol.pack(protocol.ACK, 7, ack=number))
+        assert server.wait(10)
+        assert [message.header.ack for message in drain(server)] == [number]
+
+
+def test_one_wait_is_enough_for_several_messages(pair):
+    server, client = pair
+    drain(server)
+    for number in range(1, 4):
+        assert client.send(protocol.pack(protocol.ACK, 7, ack=number))
+    assert server.wait(10)
+    assert [message.header.ack for message in drain(server)] == [1, 2, 3]
+    assert not server.wait(0)
