@@ -40,6 +40,12 @@ class Task(NamedTuple):
 
 TASKS = {
     "track": Task(f"--configs track {SERIAL} --run.steps 12000", 2.29, 14.57, 12),
+    "track_discrete": Task(
+        f"--configs track {SERIAL} --env.track.discrete True --run.steps 12000",
+        2.29,
+        14.57,
+        12,
+    ),
     "track_parallel": Task(
         "--configs track --script parallel --run.steps 12000", 2.29, 14.57, 12
     ),
