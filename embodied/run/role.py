@@ -48,6 +48,7 @@ class Part:
 
     def __init__(self, name: str):
         self.name = name
+        self.dirty = False  # Whether something would be lost if it ended now.
         self.last = time.monotonic()
         _parts[name] = self
 
@@ -60,6 +61,11 @@ class Part:
     def close(self) -> None:
         """Nobody expects a sign of life of this part any more."""
         _parts.pop(self.name, None)
+
+
+def dirty() -> bool:
+    """Whether a part of this process has something to save."""
+    return any(part.dirty for part in list(_parts.values()))
 
 
 def _last_beat(part: Part) -> float:

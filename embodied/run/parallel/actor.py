@@ -19,6 +19,7 @@ from embodied.run import restore, role
 from embodied.run.parallel import bottleneck, roster, wire
 from embodied.run.parallel.outbox import Outbox
 
+CLOSE_TIMEOUT = 5.0  # Seconds to wait for policy calls that run at the end.
 FORGET_AFTER = 300.0  # Seconds after which the state of a silent environment is freed.
 
 
@@ -70,7 +71,10 @@ def parallel_actor(
             if due_log():
                 metrics = actor.stats() | wire.prefixed("server/actor", server.stats())
                 logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
-        server.close()
+        try:
+            server.close(CLOSE_TIMEOUT)
+        except TimeoutError as error:  # For environments that are gone by now.
+            elements.print(f"Not waiting any longer: {error}.", flush=True)
         replay.drain()
         outbox.flush()
         logger.add(actor.stats())

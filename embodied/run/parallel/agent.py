@@ -14,6 +14,11 @@ from embodied.run.parallel import wire
 from embodied.run.parallel.actor import parallel_actor
 from embodied.run.parallel.learner import parallel_learner
 
+# Seconds to wait for a learner that is asked to stop before its first update is done:
+# it compiles, which nobody can interrupt, and has nothing to save. That takes a process
+# of its own, which ends with its main thread.
+LEARNER_TIMEOUT = 4.0
+
 
 def parallel_agent(
     make_agent: bytes | Callable[[], base.Agent], args: elements.Config
@@ -31,8 +36,12 @@ def parallel_agent(
     learner = Thread(parallel_learner, agent, barrier, args, abort=barrier.abort)
     for thread in (actor, learner):
         thread.start()
-    for thread in (actor, learner):
-        thread.join()
+    actor.join()  # It ends when the run is complete, or this process has to end.
+    alone = threading.current_thread() is threading.main_thread()
+    if alone and not role.completed():
+        learner.join(LEARNER_TIMEOUT)
+    if not alone or role.completed() or role.dirty():
+        learner.join()
     for thread in (actor, learner):
         thread.check()
 

@@ -53,6 +53,7 @@ def parallel_learner(
         with contextlib.suppress(role.StoppedError):  # While waiting for a batch.
             while not role.stopping():
                 learner.update()
+                part.dirty = True
                 part.beat()
                 if due_report():
                     report()

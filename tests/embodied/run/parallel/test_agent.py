@@ -116,3 +116,29 @@ def test_the_failure_of_one_ends_the_other_and_is_raised(monkeypatch, who):
     with pytest.raises(ValueError, match="broken on purpose"):
         parallel_agent(lambda: "agent", elements.Config())
     assert ended == ["agent"]
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_a_learner_that_compiles_is_not_waited_for(monkeypatch, dirty):
+    release, saved = threading.Event(), []
+
+    def compile_for_long(agent, barrier, args):
+        part = role.Part("learner")
+        part.dirty = dirty  # Whether it had done updates before.
+        barrier.wait(10)
+        release.wait(20)
+        saved.append(agent)
+        part.close()
+
+    def act(agent, barrier, args):
+        barrier.wait(10)
+        role.request_stop()
+        if dirty:
+            threading.Timer(0.5, release.set).start()
+
+    monkeypatch.setattr(agent_module, "parallel_learner", compile_for_long)
+    monkeypatch.setattr(agent_module, "parallel_actor", act)
+    monkeypatch.setattr(agent_module, "LEARNER_TIMEOUT", 0.1)
+    parallel_agent(lambda: "agent", elements.Config())
+    assert saved == (["agent"] if dirty else [])
+    release.set()
