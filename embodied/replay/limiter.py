@@ -19,11 +19,16 @@ class SamplesPerInsert:
     their turn and count. The first `minsize` inserts are free and nothing is sampled
     before. After that each insert earns `samples_per_insert` samples; either side may
     be `tolerance` samples ahead of the other. `samples_per_insert=0` only keeps the
-    minimum size.
+    minimum size. As long as `ready` says that there is no sequence to sample yet, which
+    with many environments takes more than the minimum, inserts are free, too.
     """
 
     def __init__(
-        self, samples_per_insert: float, tolerance: float, minsize: int = 1
+        self,
+        samples_per_insert: float,
+        tolerance: float,
+        minsize: int = 1,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         if samples_per_insert < 0 or minsize < 0:
             raise ValueError("samples_per_insert and minsize must not be negative")
@@ -32,6 +37,8 @@ class SamplesPerInsert:
         self.samples_per_insert = float(samples_per_insert)
         self.tolerance = float(tolerance)
         self.minsize = minsize
+        self._is_ready = ready
+        self._ready = False  # Whether it ever was.
         self._changed = threading.Condition()
         self._closed = False
         self._open = False  # Whether inserts no longer wait.
@@ -111,20 +118,26 @@ class SamplesPerInsert:
         """Under the lock. Only steps beyond the first `minsize` earn samples."""
         before = max(0, self._size - self.minsize)
         self._size += steps
-        earning = max(0, self._size - self.minsize) - before
-        self._avail += self.samples_per_insert * earning
+        if self._has_data():
+            earning = max(0, self._size - self.minsize) - before
+            self._avail += self.samples_per_insert * earning
         self._counts["inserts"] += steps
         self._changed.notify_all()
 
     def _may_insert(self) -> bool:
         if self._open or self._size < self.minsize or not self.samples_per_insert:
             return True
-        return self._avail < self.tolerance
+        return self._avail < self.tolerance or not self._has_data()
 
     def _may_sample(self) -> bool:
-        if self._size < self.minsize:
+        if self._size < self.minsize or not self._has_data():
             return False
         return self.samples_per_insert == 0 or self._avail > -self.tolerance
+
+    def _has_data(self) -> bool:
+        """Whether there is a sequence; without one neither side can wait for it."""
+        self._ready = self._ready or self._is_ready()
+        return self._ready
 
     def _wait(
         self, side: str, allowed: Callable[[], bool], timeout: float | None

@@ -113,6 +113,7 @@ class ReplayStore:
             args.train_ratio / args.batch_length,
             tolerance=4 * args.batch_size,
             minsize=args.batch_size * (args.replay_context + args.batch_length),
+            ready=lambda: len(replay) > 0,
         )
         self._limiter.found(replay.total)
         self._streams = {

@@ -138,3 +138,13 @@ def test_close_wakes_up_those_who_wait():
 def test_bad_settings(args):
     with pytest.raises(ValueError, match="must"):
         SamplesPerInsert(*args)
+
+
+def test_nobody_waits_for_the_other_before_there_is_a_sequence():
+    sequences = []
+    limiter = SamplesPerInsert(1.0, tolerance=2, minsize=3, ready=lambda: sequences)
+    assert all(limiter.insert(timeout=0) for _ in range(20))
+    assert not limiter.sample(timeout=0)
+    sequences.append(1)
+    assert [limiter.insert(timeout=0) for _ in range(3)] == [True, True, False]
+    assert [limiter.sample(timeout=0) for _ in range(5)] == [True] * 4 + [False]

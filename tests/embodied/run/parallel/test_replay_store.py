@@ -289,3 +289,17 @@ def test_steps_found_on_disk_count_as_a_start(fill):
     found = ReplayStore(setup.replay, setup.replay_eval, setup.make_stream, setup.args)
     assert found.stats()["limiter/size"] == MINSIZE
     assert found.sample_batch_train()["reward"].shape == (1, 2)
+
+
+def test_many_environments_fill_the_replay_before_anybody_waits(make_steps):
+    setup = Setup(length=3)
+    envs = list(range(4 * (MINSIZE + AHEAD)))
+    for seq in range(2):  # Nothing to sample yet, as a sequence has three steps.
+        for env in envs:
+            setup.store.add_batch(make_steps([env], [seq]))
+    stats = setup.store.stats()
+    assert (stats["limiter/size"], stats["limiter/avail"]) == (2 * len(envs), 0)
+    for env in envs[: AHEAD + 1]:
+        setup.store.add_batch(make_steps([env], [2]))
+    assert setup.store.length("train") == AHEAD + 1
+    assert setup.store.sample_batch_train()["reward"].shape == (1, 3)
