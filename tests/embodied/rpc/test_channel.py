@@ -28,6 +28,11 @@ def drain(line):
     return messages
 
 
+def send(line, numbers):
+    for number in numbers:
+        assert line.send(protocol.pack(protocol.ACK, 7, ack=number))
+
+
 def test_news_that_were_taken_already_are_no_message(pair):
     server, _ = pair
     drain(server)
@@ -41,8 +46,8 @@ def test_news_that_were_taken_already_are_no_message(pair):
 def test_each_wait_ends_with_the_next_message(pair):
     server, client = pair
     drain(server)
-    for number in range(1, 4):
-        assert client.send(protocol.pack(protocol.ACK, 7, ack=number))
+    for number in (1, 2, 3):
+        send(client, [number])
         assert server.wait(10)
         assert [message.header.ack for message in drain(server)] == [number]
 
@@ -50,8 +55,7 @@ def test_each_wait_ends_with_the_next_message(pair):
 def test_one_wait_is_enough_for_several_messages(pair):
     server, client = pair
     drain(server)
-    for number in range(1, 4):
-        assert client.send(protocol.pack(protocol.ACK, 7, ack=number))
+    send(client, [1, 2, 3])
     assert server.wait(10)
     assert [message.header.ack for message in drain(server)] == [1, 2, 3]
     assert not server.wait(0)
