@@ -20,9 +20,11 @@ from jax import Array, lax
 
 # Measured on two AVX-512 cores: cells do 36/25 of the multiplications and still win
 # below this many channels; pairing does 6/5 (5x5) or 4/3 (3x3) of them and wins below
-# the other, where building patches costs more than multiplying them.
+# the next, where building patches costs more than multiplying them. Kernel gradients
+# build more patches and win up to the last.
 CELL_CHANNELS = 32
 PAIR_CHANNELS = 16
+GRAD_CHANNELS = 64
 
 
 def conv_pool(x: Array, kernel: Array, bias: Array) -> Array:
@@ -39,9 +41,11 @@ def conv_pool(x: Array, kernel: Array, bias: Array) -> Array:
         raise ValueError(f"conv_pool needs an even height and width, got {h}x{w}.")
     if on_cpu() and c < CELL_CHANNELS:
         z = _cell_conv(x, _cell_kernel(kernel))
-        return _max(z.reshape(n, h // 2, w // 2, 2, 2, o), (3, 4)) + bias
-    z = _conv(x, kernel)
-    return _max(z.reshape(n, h // 2, 2, w // 2, 2, o), (2, 4)) + bias
+        y = _max(z.reshape(n, h // 2, w // 2, 2, 2, o), (3, 4))
+    else:
+        z = _conv(x, kernel)
+        y = _max(z.reshape(n, h // 2, 2, w // 2, 2, o), (2, 4))
+    return y + spread(bias, y.shape)
 
 
 def upsample_conv(x: Array, kernel: Array, bias: Array) -> Array:
@@ -52,8 +56,32 @@ def upsample_conv(x: Array, kernel: Array, bias: Array) -> Array:
     same small pixel are added up first: 25 multiplications become 9.
     """
     _check(x, kernel, bias)
-    y = _conv(x, _phase_taps(kernel).sum((1, 3)))
-    return _from_cells(y) + bias
+    y = _from_cells(_conv(x, _phase_taps(kernel).sum((1, 3))))
+    return y + spread(bias, y.shape)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def spread(vector: Array, shape: tuple[int, ...]) -> Array:
+    """Repeat one number per channel over an array of images, `[C] -> [N,H,W,C]`.
+
+    The gradient is a sum over pixels, which on a CPU is several times faster as a
+    product with ones. The sum over the rows is left out of the product, so that XLA
+    need not reshape `dy`: it would compute what `dy` is a function of once more.
+    """
+    return jnp.broadcast_to(vector, shape)
+
+
+def _spread_fwd(vector: Array, shape: tuple[int, ...]) -> tuple[Array, None]:
+    return spread(vector, shape), None
+
+
+def _spread_bwd(shape: tuple[int, ...], _: None, dy: Array) -> tuple[Array]:
+    if on_cpu() and len(shape) == 4:
+        dy = jnp.einsum("nhw,nhwc->nhc", jnp.ones(shape[:-1], dy.dtype), dy)
+    return (dy.sum(range(dy.ndim - 1)),)
+
+
+spread.defvjp(_spread_fwd, _spread_bwd)
 
 
 def _check(x: Array, kernel: Array, bias: Array) -> tuple[int, ...]:
@@ -203,9 +231,31 @@ def _kernel_grad(x: Array, dy: Array, size: int) -> Array:
     c, o = x.shape[-1], dy.shape[-1]
     if on_cpu() and o < c:
         return _flip(_kernel_grad(dy, x, size))
+    if on_cpu() and o <= GRAD_CHANNELS and size % 4 == 1 and x.shape[2] % 2 == 0:
+        return _pair_kernel_grad(x, dy, size)
     kernel = jax.ShapeDtypeStruct((size, size, c, o), x.dtype)
     (grad,) = jax.linear_transpose(partial(_lax_conv, x), kernel)(dy)
     return grad
+
+
+def _pair_kernel_grad(x: Array, dy: Array, size: int) -> Array:
+    """The same for pairs of neighbouring columns: half the patches, twice as wide.
+
+    With `j = 2m+q`, tap `v` of output `j` reads pixel `2m+(v+q)-r`: one of `S+1` taps
+    of pair `m`, which are two pixels of `(S+1)/2` pairs, as `r` is even.
+    """
+    (n, h, w, c), o, radius = x.shape, dy.shape[-1], size // 2
+    columns = x.reshape(n, h, w // 2, 2, c).transpose(3, 4, 1, 2, 0)
+    taps = lax.conv_general_dilated(
+        columns.reshape(2 * c, h, w // 2, n),
+        dy.reshape(n, h, w // 2, 2 * o).transpose(1, 2, 0, 3),
+        window_strides=(1, 1),
+        padding=((radius, radius), (radius // 2, radius // 2)),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    taps = taps.reshape(2, c, size, radius + 1, 2, o).transpose(4, 2, 3, 0, 1, 5)
+    taps = taps.reshape(2, size, size + 1, c, o)
+    return taps[0, :, :-1] + taps[1, :, 1:]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

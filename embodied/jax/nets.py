@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .conv import spread
 from .numerics import check_float
 
 NORM_EPS = 1e-4
@@ -47,7 +48,8 @@ def rms_norm(
     check_float("x", x)
     wide = x.astype(jnp.float32)
     power = jnp.mean(jnp.square(wide), -1, keepdims=True)
-    return (wide * (jax.lax.rsqrt(power + eps) * scale)).astype(x.dtype)
+    scales = spread(scale, wide.shape)
+    return (wide * (jax.lax.rsqrt(power + eps) * scales)).astype(x.dtype)
 
 
 def block_linear(
