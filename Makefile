@@ -8,9 +8,10 @@ READY = .venv/ready$(if $(filter-out dev,$(EXTRAS)),-$(subst $(comma),-,$(EXTRAS
 ARGS ?=
 EXTRAS ?= dev
 
-.PHONY: help train test slow chaos check bench lock clean
+.PHONY: help install train test slow chaos check bench lock clean
 
 help:
+	@echo "make install set up .venv only, which every other command does by itself"
 	@echo "make train   train the demo task on this machine (ARGS='--seed 1' adds flags)"
 	@echo "make test    run the tests"
 	@echo "make slow    run the tests that take minutes"
@@ -19,6 +20,8 @@ help:
 	@echo "make bench   measure speed against the floors of this machine"
 	@echo "make lock    resolve requirements.lock again"
 	@echo "make clean   remove .venv and caches"
+
+install: $(READY)
 
 train: $(READY)
 	@$(BIN)/dreamerv3 --configs demo $(ARGS)

@@ -57,18 +57,26 @@ def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
             name = ALIASES.get(name, name)
             current = values[name] = [value] if equals else []
         elif current is None:
-            commands = ", ".join(COMMANDS)
-            remedy = f"write --KEY {word}, or --configs {word} for a block; "
-            remedy += f"the commands are {commands}"
-            if word.startswith("-"):
-                remedy = f"write --{word.lstrip('-')}"
-            problems.append(Problem(word, "", "is not a flag", remedy))
+            problems.append(Problem(word, "", "is not a flag", _stray_remedy(word)))
         else:
             current.append(word)
     wants_help = values.pop("help", None) is not None
     configs = [name for word in values.pop("configs", []) for name in word.split(",")]
     list_scripts = values.get("script") == []
     return Flags(wants_help, list_scripts, configs, values)
+
+
+def _stray_remedy(word: str) -> str:
+    """What someone may have meant by a word that follows no flag."""
+    if word.startswith("-"):
+        return f"write --{word.lstrip('-')}"
+    if word in ("train", "run", "start"):
+        return "training needs no command: dreamerv3 --task TASK, dreamerv3 --help"
+    if word == "help":
+        return "write dreamerv3 --help"
+    commands = ", ".join(COMMANDS)
+    remedy = f"write --KEY {word}, or --configs {word} for a block"
+    return f"{remedy}; the commands are {commands}"
 
 
 def layer(

@@ -22,6 +22,7 @@ from embodied.run.collect import Collector
 
 RESAMPLES = 10_000  # Of the scores, for the confidence interval.
 VIDEO_SIZE = 256  # Pixels that small frames are enlarged to.
+VIDEO_SECONDS = 5  # That a video has at least, unless its episodes are given.
 
 
 def main(argv: Sequence[str]) -> None:
@@ -61,12 +62,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="default: that of the run")
     parser.add_argument("--video", type=pathlib.Path, help="mp4 file to write")
     parser.add_argument(
-        "--video-episodes", type=int, default=1, help="in the video; default: 1"
+        "--video-episodes",
+        type=int,
+        help=f"in the video; default: as many as make {VIDEO_SECONDS} seconds",
     )
     args = parser.parse_args(argv)
     for name in ("episodes", "envs", "video_episodes"):
-        if getattr(args, name) < 1:
-            flag, value = name.replace("_", "-"), getattr(args, name)
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            flag = name.replace("_", "-")
             raise CommandError(f"--{flag} {value} must be 1 or more")
     if args.video and args.video.suffix != ".mp4":
         raise CommandError(f"--video {args.video} must end in .mp4")
@@ -114,16 +118,21 @@ def episode(agent: player.Player, index: int) -> np.ndarray:
     return enlarge(np.stack(frames))
 
 
-def write_video(agent: player.Player, path: pathlib.Path, episodes: int) -> None:
-    """An mp4 file of some episodes."""
-    frames = np.concatenate([episode(agent, i) for i in range(episodes)])
-    content = video.encode_mp4(frames, agent.config.logger.fps)
+def write_video(agent: player.Player, path: pathlib.Path, episodes: int | None) -> None:
+    """An mp4 file of some episodes, or of as many as are needed to see something."""
+    fps, parts = agent.config.logger.fps, [episode(agent, 0)]
+    enough = len(parts[0]) if episodes else VIDEO_SECONDS * fps
+    while len(parts) < (episodes or 0) or sum(map(len, parts)) < enough:
+        parts.append(episode(agent, len(parts)))
+    frames = np.concatenate(parts)
+    content = video.encode_mp4(frames, fps)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error}") from error
-    print(f"Video of {len(frames)} frames: {path}")
+    amount = f"{len(parts)} {'episode' if len(parts) == 1 else 'episodes'}"
+    print(f"Video of {amount}, {len(frames)} frames: {path}")
 
 
 def check_pictures(agent: player.Player) -> None:

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
             f"cannot write {path.suffix or 'a file without ending'} as {path}; "
             f"use one of {', '.join(SUFFIXES)}"
         )
-    found = collect(args)
+    found, without = collect(args)
     known = normalise.baselines()
     human = [g for g in (normalise.normalised(g, known) for g in found) if g]
     summaries = normalise.summarise(human) if args.metric == SCORE and human else []
@@ -41,21 +41,24 @@ def main(argv: Sequence[str]) -> None:
     if summaries:
         print("Human-normalised scores (0 random, 1 human):")
         print(normalise.table(summaries))
+    if without:
+        print(f"Left out, without {args.metric}: {', '.join(without)}")
     amount = sum(len(group.seeds) for group in found)
     print(f"{amount} {'run' if amount == 1 else 'runs'} drawn in {path}")
 
 
-def collect(args: argparse.Namespace) -> list[Group]:
-    """The curves of all runs, by task and method."""
+def collect(args: argparse.Namespace) -> tuple[list[Group], list[str]]:
+    """The curves of all runs by task and method, and the runs that have none."""
     try:
         runs.find(args.logdir)
     except runs.RunsError as error:
         raise CommandError(str(error)) from error
     store = Store(args.logdir)
     store.read_all()
-    found = groups.collect(store.all(), args.metric, args.axis, args.bins)
-    if found:
-        return found
+    having, without = groups.split(store.all(), args.metric, args.axis)
+    if having:
+        found = groups.collect(having, args.metric, args.axis, args.bins)
+        return found, [data.run.name for data in without]
     if args.axis == "time" and args.metric in store.names():
         raise CommandError("these runs kept no times; use --axis step")
     near = [key for key in store.names() if args.metric.split("/")[-1] in key]

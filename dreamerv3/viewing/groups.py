@@ -31,11 +31,23 @@ class Group(NamedTuple):
         return np.array([row.mean() for row in rows if len(row)])
 
 
+def split(
+    runs: Sequence[RunData], key: str, axis: str = "step"
+) -> tuple[list[RunData], list[RunData]]:
+    """Runs that have the metric, and runs that do not."""
+    having: list[RunData] = []
+    without: list[RunData] = []
+    for data in runs:
+        kept = np.isfinite(data.extent(key, axis)).all()
+        (having if kept else without).append(data)
+    return having, without
+
+
 def collect(
     runs: Sequence[RunData], key: str, axis: str = "step", bins: int = 60
 ) -> list[Group]:
     """Groups by task, then method; runs without the metric are left out."""
-    having = [data for data in runs if np.isfinite(data.extent(key, axis)).all()]
+    having, _ = split(runs, key, axis)
     names = sorted({(data.run.task, data.run.method) for data in having})
     grids = {task: _grid(having, task, key, axis, bins) for task, _ in names}
     return [

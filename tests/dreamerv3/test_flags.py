@@ -1,5 +1,6 @@
 """The command line."""
 
+import re
 import shlex
 
 import pytest
@@ -55,9 +56,18 @@ def test_mistakes(line, rule):
     assert problems[0].remedy
 
 
-def test_a_stray_word_is_answered_with_the_commands():
-    _, problems = parse("evaluate")
-    assert "eval, export" in problems[0].remedy
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("evaluate", "the commands are .*eval, export"),
+        ("train", "needs no command: dreamerv3 --task"),
+        ("help", "write dreamerv3 --help"),
+        ("-task", "write --task"),
+    ],
+)
+def test_a_stray_word_is_answered_with_what_may_be_meant(word, remedy):
+    _, problems = parse(word)
+    assert re.search(remedy, problems[0].remedy)
 
 
 def test_saved_settings_lie_between_defaults_and_flags():

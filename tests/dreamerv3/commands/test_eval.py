@@ -1,5 +1,7 @@
 """`dreamerv3 eval`: scores, interval and video."""
 
+import types
+
 import av
 import elements
 import numpy as np
@@ -32,6 +34,18 @@ def test_scores_and_video(logdir, tmp_path, capsys):
         frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
     assert len(frames) == 2 * 21
     assert frames[0].shape == (256, 256, 3)
+
+
+@pytest.mark.parametrize(("length", "episodes"), [(21, 5), (100, 1), (250, 1)])
+def test_a_video_is_long_enough_to_see_something(
+    length, episodes, tmp_path, monkeypatch, capsys
+):
+    frames = np.zeros((length, 32, 32, 3), np.uint8)
+    monkeypatch.setattr(command, "episode", lambda agent, index: frames)
+    agent = types.SimpleNamespace(config=elements.Config(logger={"fps": 20}))
+    command.write_video(agent, tmp_path / "out.mp4", None)
+    amount = f"{episodes} episode{'s' * (episodes > 1)}, {episodes * length} frames"
+    assert amount in capsys.readouterr().out
 
 
 def test_the_interval_covers_the_mean():

@@ -34,6 +34,14 @@ def test_picture(root, tmp_path, suffix, capsys):
         assert min(PIL.Image.open(path).size) > 400
 
 
+def test_runs_without_the_metric_are_named(root, make_run, tmp_path, capsys):
+    make_run("young-0", task="dummy_disc", seed=0)  # No episode has ended yet.
+    plot.main([str(root), "-o", str(tmp_path / "curves.png")])
+    text = capsys.readouterr().out
+    assert "Left out, without episode/score: young-0" in text
+    assert "6 runs drawn" in text
+
+
 def test_page_is_one_file(root, tmp_path):
     path = tmp_path / "curves.html"
     plot.main([str(root), "-o", str(path), "--metric", "train/loss/total"])
