@@ -185,6 +185,7 @@ if __name__ == "__main__":
     parser.add_argument("--train_ratio", type=float, default=16.0)
     parser.add_argument("--actor_threads", type=int, default=1)
     parser.add_argument("--actor_batch", type=int, default=-1)
+    parser.add_argument("--envs", type=int, default=4)
     parser.add_argument("--eval_envs", type=int, default=1)
     options = vars(parser.parse_args())
     fault = options.pop("fault")

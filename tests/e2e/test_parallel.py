@@ -1,12 +1,8 @@
 """The parallel run with real processes: it ends, resumes and survives."""
 
 import json
-import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,170 +10,11 @@ import numpy as np
 import psutil
 import pytest
 
-from embodied.replay import Replay
 from tests.e2e import parallel_run
+from tests.e2e.watched import ENVS, LENGTH, Run, check_counts, columns, rows, stored
 
-SCRIPT = pathlib.Path(parallel_run.__file__)
-LENGTH = parallel_run.CONTEXT + parallel_run.LENGTH
-ENVS = 4  # Training environments of the run.
 PAUSE = 2.0  # Seconds that an environment may be kept waiting by the end of another.
-
-
-class Run:
-    """A run in a process of its own."""
-
-    def __init__(self, logdir, *args):
-        self.logdir = pathlib.Path(logdir)
-        command = [sys.executable, "-m", "tests.e2e.parallel_run", str(logdir), *args]
-        self.process = subprocess.Popen(
-            list(map(str, command)),
-            cwd=SCRIPT.parents[2],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.output = ""
-        self.reader = None
-
-    def follow(self):
-        """Let a thread add what the run prints to `output`."""
-
-        def read():
-            for line in self.process.stdout:
-                self.output += line
-
-        self.reader = threading.Thread(target=read, daemon=True)
-        self.reader.start()
-
-    def printed(self):
-        """All that the run printed, once it has ended."""
-        if not self.reader:
-            return self.process.stdout.read()
-        self.reader.join(30)
-        return self.output
-
-    def roles(self):
-        return json.loads((self.logdir / "roles.json").read_text())
-
-    def wait_for(self, condition, what, timeout=60):
-        """Look every now and then until a condition holds."""
-        pause = threading.Event()
-        for _ in range(int(timeout / 0.05)):
-            if condition():
-                return
-            if self.process.poll() is not None:
-                pytest.fail(f"the run ended before {what}:\n{self.printed()}")
-            pause.wait(0.05)
-        os.killpg(self.process.pid, signal.SIGKILL)
-        pytest.fail(f"no {what} in {timeout} s:\n{self.printed()}")
-
-    def wait_episodes(self, amount):
-        self.wait_for(lambda: len(self.scores()) >= amount, f"{amount} episodes")
-
-    def wait_restart(self, role, amount=1):
-        def restarted():
-            return self.roles()[role]["restarts"] >= amount
-
-        self.wait_for(restarted, f"restart of {role}")
-
-    def kill(self, role, number=signal.SIGKILL):
-        os.kill(self.roles()[role]["pid"], number)
-
-    def stop(self, number=signal.SIGTERM):
-        """End the run by a signal and return its exit code."""
-        pids = [role["pid"] for role in self.roles().values()]
-        self.process.send_signal(number)
-        if self.reader:
-            self.reader.join(30)
-            self.process.wait(30)
-        else:
-            self.output, _ = self.process.communicate(timeout=30)
-        assert not any(map(psutil.pid_exists, pids)), "orphans"
-        return self.process.returncode
-
-    def scores(self):
-        return rows(self.logdir / "scores.jsonl")
-
-    def step(self):
-        newest = max((self.logdir / "ckpt" / "logger").glob("0*"))
-        return json.loads((newest / "logger" / "tree.json").read_text())["step"]
-
-
-def rows(path):
-    if not path.exists():
-        return []
-    lines = path.read_text().split("\n")[:-1]  # The last may be under way.
-    return [json.loads(line) for line in lines]
-
-
-def stored(logdir):
-    """What the replay holds, opened as a new run would."""
-    return Replay(LENGTH, 10**6, logdir / "replay", chunksize=64)
-
-
-def check_counts(run, untold=0, agents=0):
-    """The step counter equals the steps collected, and sequences are not stitched.
-
-    `agents` is how many agents were killed, each of which takes along steps of every
-    environment that the replay had not acknowledged.
-    """
-    replay = stored(run.logdir)
-    assert replay.total == run.step()
-    assert replay.stats()["steps"] == replay.total
-    check_steps(run, replay, untold, agents)
-    for _ in range(20):
-        batch = replay.sample(16)
-        counts, first = batch["count"], batch["is_first"][:, 1:]
-        following = np.diff(counts, axis=1) == 1
-        assert (following | first).all(), "stitched from two lives"
-        assert (counts[:, 1:][first] == 0).all()
-        assert (batch["latent/count"] == counts).all(), "carry of another episode"
-    check_metrics(run, replay, untold)
-    replay.close()
-
-
-def check_steps(run, replay, untold, agents):
-    """Each step is there once, none is missing, and each episode has its score."""
-    steps = columns(replay, "serial", "is_first", "is_last", "reward")
-    assert len(steps["serial"]) == replay.total
-    assert len(np.unique(steps["serial"])) == replay.total, "stored twice"
-    gaps = np.diff(steps["serial"]) != 1
-    lives = np.diff(steps["serial"] >> 32) != 0
-    assert steps["is_first"][1:][gaps].all(), "stitched over missing steps"
-    assert (gaps & ~lives).sum() <= agents * ENVS, "acknowledged steps are missing"
-    starts = np.flatnonzero(steps["is_first"])
-    returns = np.add.reduceat(steps["reward"], starts)
-    finished = np.sort(returns[np.logical_or.reduceat(steps["is_last"], starts)])
-    scores = np.sort([row["episode/score"] for row in run.scores()])
-    if not untold:
-        np.testing.assert_allclose(scores, finished, rtol=1e-5)
-
-
-def columns(replay, *keys):
-    """Values of all steps in the order in which the environments made them."""
-    chunks = list(replay._index.chunks.values())
-    found = {k: np.concatenate([c.columns[k][: c.count] for c in chunks]) for k in keys}
-    order = np.argsort(found["serial"])
-    return {key: value[order] for key, value in found.items()}
-
-
-def check_metrics(run, replay, untold):
-    """Every episode that the replay holds was logged, once.
-
-    An agent that is killed may have stored the last step of an episode of each
-    environment without having told the logger.
-    """
-    steps = [row["step"] for row in run.scores()]
-    assert steps == sorted(steps)
-    lines = (run.logdir / "metrics.jsonl").read_text().splitlines()
-    speeds = [line for line in lines if "fps/policy" in line]  # Never alike.
-    assert len(set(speeds)) == len(speeds), "written twice"
-    written = [json.loads(line)["step"] for line in lines]
-    assert written == sorted(written)
-    chunks = replay._index.chunks.values()
-    finished = sum(int(c.columns["is_last"][: c.count].sum()) for c in chunks)
-    assert finished - untold <= len(steps) <= finished
+MANY = 40  # Environments of a large machine, ten times as many as sequences in a batch.
 
 
 def test_steps_end_the_run_and_it_resumes(tmp_path):
@@ -268,6 +105,22 @@ def test_the_agent_can_be_threads_of_the_launcher(tmp_path):
     assert "asked to stop" in second.output
     assert second.step() > 500
     check_counts(second)
+
+
+@pytest.mark.slow
+def test_forty_environments_all_take_part(tmp_path):
+    run = Run(tmp_path, "--steps", 4000, "--envs", MANY)
+    run.output, _ = run.process.communicate(timeout=300)
+    assert run.process.returncode == 0, run.output
+    assert run.step() == 4000
+    check_counts(run)
+    replay = stored(tmp_path)
+    lives, steps = np.unique(
+        columns(replay, "serial")["serial"] >> 32, return_counts=True
+    )
+    replay.close()
+    assert len(lives) == MANY
+    assert steps.min() > 4000 / MANY / 2, "some were held back"
 
 
 def test_duration_ends_the_run(tmp_path):
