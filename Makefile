@@ -11,7 +11,7 @@ EXTRAS ?= dev
 .PHONY: help install train test slow chaos check bench lock clean
 
 help:
-	@echo "make install set up .venv only, which every other command does by itself"
+	@echo "make install set up .venv, as train, test and check do by themselves"
 	@echo "make train   train the demo task on this machine (ARGS='--seed 1' adds flags)"
 	@echo "make test    run the tests"
 	@echo "make slow    run the tests that take minutes"

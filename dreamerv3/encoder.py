@@ -12,8 +12,9 @@ from elements import Space
 from jaxtyping import Array, Float, UInt8
 
 from embodied.jax import inputs
-from embodied.jax.conv import conv_pool, on_cpu
+from embodied.jax.conv import conv_pool
 from embodied.jax.nets import MLP, Conv, Norm
+from embodied.jax.numerics import on_cpu
 
 FRAMES = 256  # At once on a CPU; the activations of more do not fit into its caches.
 

@@ -33,6 +33,7 @@ SCRIPTS = {
     "train_offline": "Learn from recorded steps, --replay DIR; evaluate in --task.",
     "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
 }
+NO_COMMANDS = ("train", "run", "start", "help")  # That someone may try.
 ALIASES = {"replay": "replay.source"}  # Short names of keys.
 
 
@@ -70,10 +71,12 @@ def _stray_remedy(word: str) -> str:
     """What someone may have meant by a word that follows no flag."""
     if word.startswith("-"):
         return f"write --{word.lstrip('-')}"
-    if word in ("train", "run", "start"):
-        return "training needs no command: dreamerv3 --task TASK, dreamerv3 --help"
-    if word == "help":
-        return "write dreamerv3 --help"
+    if word in NO_COMMANDS:
+        return "write dreamerv3 --task TASK; dreamerv3 --help lists what else there is"
+    if word in SCRIPTS:
+        return f"write --script {word}"
+    if word in COMMANDS:
+        return f"a command comes first: dreamerv3 {word} --help"
     commands = ", ".join(COMMANDS)
     remedy = f"write --KEY {word}, or --configs {word} for a block"
     return f"{remedy}; the commands are {commands}"

@@ -2,6 +2,11 @@
 
 import os
 
+import pytest
+
+# Helpers whose assertions should say what they compared.
+pytest.register_assert_rewrite("tests.e2e.command", "tests.e2e.watching")
+
 QUICK = "--xla_backend_optimization_level=0"
 
 

@@ -22,7 +22,8 @@ from embodied.run.collect import Collector
 
 RESAMPLES = 10_000  # Of the scores, for the confidence interval.
 VIDEO_SIZE = 256  # Pixels that small frames are enlarged to.
-VIDEO_SECONDS = 5  # That a video has at least, unless its episodes are given.
+# How long a video is, unless its episodes are given; each may take long to begin.
+VIDEO_SECONDS, VIDEO_EPISODES = 5, 20
 
 
 def main(argv: Sequence[str]) -> None:
@@ -64,7 +65,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--video-episodes",
         type=int,
-        help=f"in the video; default: as many as make {VIDEO_SECONDS} seconds",
+        help=f"in the video; default: as many as make {VIDEO_SECONDS} seconds, "
+        f"up to {VIDEO_EPISODES}",
     )
     args = parser.parse_args(argv)
     for name in ("episodes", "envs", "video_episodes"):
@@ -119,10 +121,9 @@ def episode(agent: player.Player, index: int) -> np.ndarray:
 
 
 def write_video(agent: player.Player, path: pathlib.Path, episodes: int | None) -> None:
-    """An mp4 file of some episodes, or of as many as are needed to see something."""
+    """An mp4 file of some episodes, or of as many as make `VIDEO_SECONDS`."""
     fps, parts = agent.config.logger.fps, [episode(agent, 0)]
-    enough = len(parts[0]) if episodes else VIDEO_SECONDS * fps
-    while len(parts) < (episodes or 0) or sum(map(len, parts)) < enough:
+    while not _enough(parts, episodes, VIDEO_SECONDS * fps):
         parts.append(episode(agent, len(parts)))
     frames = np.concatenate(parts)
     content = video.encode_mp4(frames, fps)
@@ -133,6 +134,12 @@ def write_video(agent: player.Player, path: pathlib.Path, episodes: int | None) 
         raise CommandError(f"cannot write {path}: {error}") from error
     amount = f"{len(parts)} {'episode' if len(parts) == 1 else 'episodes'}"
     print(f"Video of {amount}, {len(frames)} frames: {path}")
+
+
+def _enough(parts: list[np.ndarray], episodes: int | None, frames: int) -> bool:
+    if episodes is not None:
+        return len(parts) >= episodes
+    return len(parts) >= VIDEO_EPISODES or sum(map(len, parts)) >= frames
 
 
 def check_pictures(agent: player.Player) -> None:

@@ -11,7 +11,7 @@ from dreamerv3.commands.base import CommandError
 from dreamerv3.viewing import groups, normalise, runs, standalone
 from dreamerv3.viewing.groups import Group
 from dreamerv3.viewing.normalise import Summary
-from dreamerv3.viewing.store import SCORE, Store
+from dreamerv3.viewing.store import SCORE, RunData, Store
 
 SUFFIXES = (".png", ".pdf", ".svg", ".html")
 EXAMPLE = """example:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
             f"cannot write {path.suffix or 'a file without ending'} as {path}; "
             f"use one of {', '.join(SUFFIXES)}"
         )
-    found, without = collect(args)
+    found, notes = collect(args)
     known = normalise.baselines()
     human = [g for g in (normalise.normalised(g, known) for g in found) if g]
     summaries = normalise.summarise(human) if args.metric == SCORE and human else []
@@ -41,29 +41,39 @@ def main(argv: Sequence[str]) -> None:
     if summaries:
         print("Human-normalised scores (0 random, 1 human):")
         print(normalise.table(summaries))
-    if without:
-        print(f"Left out, without {args.metric}: {', '.join(without)}")
+    for note in notes:
+        print(note)
     amount = sum(len(group.seeds) for group in found)
     print(f"{amount} {'run' if amount == 1 else 'runs'} drawn in {path}")
 
 
 def collect(args: argparse.Namespace) -> tuple[list[Group], list[str]]:
-    """The curves of all runs by task and method, and the runs that have none."""
+    """The curves of all runs by task and method, and which runs have none."""
     try:
         runs.find(args.logdir)
     except runs.RunsError as error:
         raise CommandError(str(error)) from error
     store = Store(args.logdir)
     store.read_all()
-    having, without = groups.split(store.all(), args.metric, args.axis)
-    if having:
-        found = groups.collect(having, args.metric, args.axis, args.bins)
-        return found, [data.run.name for data in without]
+    found = groups.collect(store.all(), args.metric, args.axis, args.bins)
+    if found:
+        _, without = groups.split(store.all(), args.metric, args.axis)
+        return found, left_out(without, args.metric)
     if args.axis == "time" and args.metric in store.names():
         raise CommandError("these runs kept no times; use --axis step")
     near = [key for key in store.names() if args.metric.split("/")[-1] in key]
     known = f"; there are {', '.join(near[:5])}" if near else ""
     raise CommandError(f"no run has the metric {args.metric}{known}")
+
+
+def left_out(runs: Sequence[RunData], metric: str) -> list[str]:
+    """Lines on runs without a curve, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for data in runs:
+        timeless = metric in data.names()
+        reason = "times, use --axis step" if timeless else metric
+        reasons.setdefault(reason, []).append(data.run.name)
+    return [f"Left out, without {why}: {', '.join(n)}" for why, n in reasons.items()]
 
 
 def write(

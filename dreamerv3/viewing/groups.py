@@ -34,7 +34,7 @@ class Group(NamedTuple):
 def split(
     runs: Sequence[RunData], key: str, axis: str = "step"
 ) -> tuple[list[RunData], list[RunData]]:
-    """Runs that have the metric, and runs that do not."""
+    """Runs that have the metric along the axis, and runs that do not."""
     having: list[RunData] = []
     without: list[RunData] = []
     for data in runs:

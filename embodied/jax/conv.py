@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from .numerics import on_cpu, spread
+
 # Measured on two AVX-512 cores: cells do 36/25 of the multiplications and still win
 # below this many channels; pairing does 6/5 (5x5) or 4/3 (3x3) of them and wins below
-# the next, where building patches costs more than multiplying them. Kernel gradients
-# build more patches and win up to the last.
+# the other, where building patches costs more than multiplying them.
 CELL_CHANNELS = 32
 PAIR_CHANNELS = 16
+# Kernel gradients build more patches: pairs win while neither side has more than this.
 GRAD_CHANNELS = 64
 
 
@@ -60,30 +62,6 @@ def upsample_conv(x: Array, kernel: Array, bias: Array) -> Array:
     return y + spread(bias, y.shape)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def spread(vector: Array, shape: tuple[int, ...]) -> Array:
-    """Repeat one number per channel over an array of images, `[C] -> [N,H,W,C]`.
-
-    The gradient is a sum over pixels, which on a CPU is several times faster as a
-    product with ones. The sum over the rows is left out of the product, so that XLA
-    need not reshape `dy`: it would compute what `dy` is a function of once more.
-    """
-    return jnp.broadcast_to(vector, shape)
-
-
-def _spread_fwd(vector: Array, shape: tuple[int, ...]) -> tuple[Array, None]:
-    return spread(vector, shape), None
-
-
-def _spread_bwd(shape: tuple[int, ...], _: None, dy: Array) -> tuple[Array]:
-    if on_cpu() and len(shape) == 4:
-        dy = jnp.einsum("nhw,nhwc->nhc", jnp.ones(shape[:-1], dy.dtype), dy)
-    return (dy.sum(range(dy.ndim - 1)),)
-
-
-spread.defvjp(_spread_fwd, _spread_bwd)
-
-
 def _check(x: Array, kernel: Array, bias: Array) -> tuple[int, ...]:
     """Raise on shapes that have no meaning here, return the shape of `x`."""
     if x.ndim != 4 or kernel.ndim != 4 or bias.shape != kernel.shape[-1:]:
@@ -97,11 +75,6 @@ def _check(x: Array, kernel: Array, bias: Array) -> tuple[int, ...]:
     if channels != x.shape[-1]:
         raise ValueError(f"x has {x.shape[-1]} channels, the kernel {channels}.")
     return x.shape
-
-
-def on_cpu() -> bool:
-    """Whether JAX runs on a CPU by default."""
-    return jax.default_backend() == "cpu"
 
 
 def _to_cells(x: Array) -> Array:
@@ -252,10 +225,11 @@ def _pair_kernel_grad(x: Array, dy: Array, size: int) -> Array:
         window_strides=(1, 1),
         padding=((radius, radius), (radius // 2, radius // 2)),
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        preferred_element_type=jnp.float32,  # Rounded once, after the two are added.
     )
     taps = taps.reshape(2, c, size, radius + 1, 2, o).transpose(4, 2, 3, 0, 1, 5)
     taps = taps.reshape(2, size, size + 1, c, o)
-    return taps[0, :, :-1] + taps[1, :, 1:]
+    return (taps[0, :, :-1] + taps[1, :, 1:]).astype(x.dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

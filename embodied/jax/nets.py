@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .conv import spread
-from .numerics import check_float
+from .numerics import check_float, spread
 
 NORM_EPS = 1e-4
 # Undoes the loss of variance from cutting a normal at two standard deviations.

@@ -60,8 +60,10 @@ def test_mistakes(line, rule):
     ("word", "remedy"),
     [
         ("evaluate", "the commands are .*eval, export"),
-        ("train", "needs no command: dreamerv3 --task"),
-        ("help", "write dreamerv3 --help"),
+        ("train", "write dreamerv3 --task"),
+        ("help", "dreamerv3 --help lists"),
+        ("eval_only", "write --script eval_only"),
+        ("eval", "comes first: dreamerv3 eval"),
         ("-task", "write --task"),
     ],
 )

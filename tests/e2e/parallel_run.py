@@ -19,8 +19,10 @@ from embodied.metrics import JSONLOutput, TerminalOutput
 from embodied.testing import NumpyAgent
 
 BATCH, LENGTH, CONTEXT = 4, 5, 1
+ENVS = 4  # Training environments, unless the flag says otherwise.
 PAUSE = 0.2  # Seconds, much longer than anything else takes here.
 TURN = 0.05  # The same where two take turns: the actor waits that long for a batch.
+LIVED = 30  # Steps after which an environment says that it takes part.
 NOTED = 0.25  # Seconds of waiting from which on an environment notes it.
 
 
@@ -45,6 +47,8 @@ class Watched(wrappers.Wrapper):
                 file.write(json.dumps([self._last, now]) + "\n")
         obs = self.env.step(action)
         self._serial += 1
+        if self._serial % 2**32 == LIVED:
+            self._path.with_suffix(".lived").touch()
         self._last = time.monotonic()
         return {**obs, "serial": np.int64(self._serial)}
 
@@ -154,7 +158,12 @@ def make_logger(logdir):
 def make_args(logdir, **changes):
     args = settings.nest(settings.read_blocks().defaults)["run"]
     args |= {"logdir": logdir, "batch_size": BATCH, "batch_length": LENGTH}
-    args |= {"report_length": 3, "replay_context": CONTEXT, "envs": 4, "eval_envs": 1}
+    args |= {
+        "report_length": 3,
+        "replay_context": CONTEXT,
+        "envs": ENVS,
+        "eval_envs": 1,
+    }
     args |= {"log_every": 1.0, "report_every": 2.0, "save_every": 2.0}
     args |= {"train_ratio": 16.0, "env_timeout": 5.0}
     return elements.Config({**args, **changes})
@@ -185,7 +194,7 @@ if __name__ == "__main__":
     parser.add_argument("--train_ratio", type=float, default=16.0)
     parser.add_argument("--actor_threads", type=int, default=1)
     parser.add_argument("--actor_batch", type=int, default=-1)
-    parser.add_argument("--envs", type=int, default=4)
+    parser.add_argument("--envs", type=int, default=ENVS)
     parser.add_argument("--eval_envs", type=int, default=1)
     options = vars(parser.parse_args())
     fault = options.pop("fault")

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.e2e.watched import Run, check_counts
+from tests.e2e.watching import Run, check_counts
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "300"))
 EVERY = 10.0

@@ -36,7 +36,7 @@ def test_scores_and_video(logdir, tmp_path, capsys):
     assert frames[0].shape == (256, 256, 3)
 
 
-@pytest.mark.parametrize(("length", "episodes"), [(21, 5), (100, 1), (250, 1)])
+@pytest.mark.parametrize(("length", "episodes"), [(21, 5), (100, 1), (250, 1), (1, 20)])
 def test_a_video_is_long_enough_to_see_something(
     length, episodes, tmp_path, monkeypatch, capsys
 ):

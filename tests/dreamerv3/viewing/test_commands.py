@@ -42,6 +42,13 @@ def test_runs_without_the_metric_are_named(root, make_run, tmp_path, capsys):
     assert "6 runs drawn" in text
 
 
+def test_runs_without_times_are_named(root, make_run, tmp_path, capsys):
+    make_run("timeless-0", task="dummy_disc", seed=0).add(1, episode__score=1)
+    plot.main([str(root), "-o", str(tmp_path / "curves.png"), "--axis", "time"])
+    text = capsys.readouterr().out
+    assert "Left out, without times, use --axis step: timeless-0" in text
+
+
 def test_page_is_one_file(root, tmp_path):
     path = tmp_path / "curves.html"
     plot.main([str(root), "-o", str(path), "--metric", "train/loss/total"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from embodied.jax import conv
+from embodied.jax import conv, numerics
 
 # Few and many channels take different paths; 3x3 kernels have another cell grid.
 SHAPES = [
@@ -74,7 +74,49 @@ def test_a_tie_goes_to_the_first_pixel():
     np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [1, 5, 9])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_kernel_gradient_of_pairs(size, dtype):
+    rng = np.random.default_rng(0)
+    x, dy = (jnp.asarray(rng.normal(size=(2, 5, 6, c)), dtype) for c in (3, 4))
+    grad = conv._pair_kernel_grad(x, dy, size)
+    assert grad.dtype == dtype
+    kernel = jax.ShapeDtypeStruct((size, size, 3, 4), "float32")
+    x, dy = x.astype("float32"), dy.astype("float32")
+    (want,) = jax.linear_transpose(lambda k: conv._lax_conv(x, k), kernel)(dy)
+    tolerance = 1e-5 if dtype == "float32" else 1e-2
+    np.testing.assert_allclose(grad.astype("float32"), want, tolerance, tolerance)
+
+
+def test_pairs_are_taken_where_they_win(monkeypatch):
+    taken = []
+    pairs = conv._pair_kernel_grad
+    monkeypatch.setattr(
+        conv, "_pair_kernel_grad", lambda *args: taken.append(1) or pairs(*args)
+    )
+    for channels in (conv.CELL_CHANNELS, 2 * conv.GRAD_CHANNELS):
+        x, kernel, bias = arrays(8, 8, channels, channels, 5)
+        jax.grad(lambda k, x=x, b=bias: conv.conv_pool(x, k, b).sum())(kernel)
+    assert len(taken) == 1
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradient_of_a_vector_that_is_spread(rank, dtype):
+    rng = np.random.default_rng(0)
+    shape = (2, 3, 4, 5)[-rank:]
+    weight = jnp.asarray(rng.normal(size=shape), dtype)
+    vector = jnp.asarray(rng.normal(size=5), dtype)
+    grad = jax.grad(lambda v: (numerics.spread(v, shape) * weight).sum())(vector)
+    assert grad.dtype == dtype
+    want = np.asarray(weight, np.float64).reshape(-1, 5).sum(0)
+    tolerance = 1e-6 if dtype == "float32" else 2e-2
+    np.testing.assert_allclose(np.asarray(grad, np.float64), want, 0, tolerance)
+
+
 def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match="vector has shape"):
+        numerics.spread(jnp.zeros((3, 4)), (2, 3, 4))
     x, kernel, bias = arrays(8, 8, 3, 5, 5)
     with pytest.raises(ValueError, match="even height"):
         conv.conv_pool(x[:, :7], kernel, bias)

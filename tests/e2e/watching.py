@@ -12,12 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
-from embodied.replay import Replay
-from tests.e2e import parallel_run
+from tests.e2e import command, parallel_run
 
 SCRIPT = pathlib.Path(parallel_run.__file__)
 LENGTH = parallel_run.CONTEXT + parallel_run.LENGTH
-ENVS = 4  # Training environments of the run.
 
 
 class Run:
@@ -93,24 +91,29 @@ class Run:
         assert not any(map(psutil.pid_exists, pids)), "orphans"
         return self.process.returncode
 
+    def lived(self):
+        """How many lives of environments have made some steps."""
+        return len(list((self.logdir / "pauses").glob("*.lived")))
+
     def scores(self):
-        return rows(self.logdir / "scores.jsonl")
+        return command.rows(self.logdir / "scores.jsonl")
 
     def step(self):
-        newest = max((self.logdir / "ckpt" / "logger").glob("0*"))
-        return json.loads((newest / "logger" / "tree.json").read_text())["step"]
+        return command.logged_step(self.logdir)
 
-
-def rows(path):
-    if not path.exists():
-        return []
-    lines = path.read_text().split("\n")[:-1]  # The last may be under way.
-    return [json.loads(line) for line in lines]
+    def finish(self, timeout=120):
+        """Wait for a run that ends by itself and return its exit code."""
+        try:
+            self.output, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            pytest.fail(f"no end in {timeout} s:\n{self.printed()}")
+        return self.process.returncode
 
 
 def stored(logdir):
     """What the replay holds, opened as a new run would."""
-    return Replay(LENGTH, 10**6, logdir / "replay", chunksize=64)
+    return command.stored(logdir, LENGTH)
 
 
 def check_counts(run, untold=0, agents=0):
@@ -142,7 +145,9 @@ def check_steps(run, replay, untold, agents):
     gaps = np.diff(steps["serial"]) != 1
     lives = np.diff(steps["serial"] >> 32) != 0
     assert steps["is_first"][1:][gaps].all(), "stitched over missing steps"
-    assert (gaps & ~lives).sum() <= agents * ENVS, "acknowledged steps are missing"
+    assert (gaps & ~lives).sum() <= agents * parallel_run.ENVS, (
+        "acknowledged steps are missing"
+    )
     starts = np.flatnonzero(steps["is_first"])
     returns = np.add.reduceat(steps["reward"], starts)
     finished = np.sort(returns[np.logical_or.reduceat(steps["is_last"], starts)])
@@ -157,6 +162,11 @@ def columns(replay, *keys):
     found = {k: np.concatenate([c.columns[k][: c.count] for c in chunks]) for k in keys}
     order = np.argsort(found["serial"])
     return {key: value[order] for key, value in found.items()}
+
+
+def lives(replay):
+    """Of which life of an environment each step is."""
+    return columns(replay, "serial")["serial"] >> 32
 
 
 def check_metrics(run, replay, untold):
