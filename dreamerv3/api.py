@@ -9,6 +9,7 @@ import pathlib
 import re
 import runpy
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,9 +58,9 @@ def name_task(
 ) -> tuple[str, Callable[..., Any] | None]:
     """The task that stands for an environment, and its factory if no name does.
 
-    A class or function that can be imported is named by its module, and one of the
-    running program by its file, or by its module if `python -m` runs it, so that the
-    command can go on with the run.
+    A class or function of an installed package is named by its module. One of the
+    running program, or of a file beside it, is named by the file, so that commands
+    work in any folder; what `python -m` runs, by its module.
     """
     if isinstance(env, str):
         return env, None
@@ -84,9 +85,19 @@ def _source(module: str) -> str:
         file = _main_file()
         return str(file) if file and file.suffix == ".py" else ""
     try:
-        return module if importlib.util.find_spec(module) else ""
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return ""
+    if spec is None:
+        return ""
+    single = "." not in module and str(spec.origin).endswith(".py")
+    return str(spec.origin) if single and not _installed(str(spec.origin)) else module
+
+
+def _installed(file: str) -> bool:
+    """Whether a file is part of Python or of a package that was installed."""
+    folders = sysconfig.get_paths().values()
+    return any(pathlib.Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _main_file() -> pathlib.Path | None:

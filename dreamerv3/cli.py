@@ -59,10 +59,19 @@ def dispatch(argv: Sequence[str]) -> None:
         module = importlib.import_module(f"dreamerv3.commands.{name}")
         module.main(argv[1:])
         return
-    near = [] if word.startswith("-") else config.nearest(word, COMMANDS)
+    near = [] if word.startswith("-") else nearest_commands(word)
     if near:
         remedy = f"did you mean dreamerv3 {' or '.join(near)}?"
         raise ConfigError([Problem(word, "", "there is no such command", remedy)])
     from dreamerv3 import main  # Imports what only training needs.
 
     main.main(argv)
+
+
+def nearest_commands(word: str) -> list[str]:
+    """Commands that a word may stand for: longer, shorter or misspelt."""
+    longer = [name for name in COMMANDS if name.startswith(word)]
+    shorter = [name for name in COMMANDS if word.startswith(name)]
+    if longer or shorter:
+        return longer or [max(shorter, key=len)]
+    return config.nearest(word, COMMANDS)

@@ -34,7 +34,7 @@ SCRIPTS = {
     "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
 }
 NO_COMMANDS = ("train", "run", "start", "help")  # That someone may try.
-ALIASES = {"replay": "replay.source"}  # Short names of keys.
+ALIASES = {"replay": "replay.source", "config": "configs"}  # Short or near names.
 
 
 class Flags(NamedTuple):
@@ -62,6 +62,9 @@ def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
         else:
             current.append(word)
     wants_help = values.pop("help", None) is not None
+    if not wants_help and values.get("configs") == []:
+        remedy = "name a block, for example --configs demo; --help lists them"
+        problems.append(Problem("configs", "", "needs a value", remedy))
     configs = [name for word in values.pop("configs", []) for name in word.split(",")]
     list_scripts = values.get("script") == []
     return Flags(wants_help, list_scripts, configs, values)

@@ -131,8 +131,12 @@ def check(saved: Flat, values: Flat) -> list[Problem]:
 
 
 def _may_follow(old: str, new: str) -> bool:
-    """Whether a task is a run's first one, or the old one in another folder."""
-    return old == NO_TASK or custom.label(old) == custom.label(new)
+    """Whether a task is a run's first one, or the old one in another folder.
+
+    Older runs from Python have a file beside the program by its module.
+    """
+    labels = {custom.label(task).replace(".py:", ":") for task in (old, new)}
+    return old == NO_TASK or len(labels) == 1
 
 
 def _plain(value: Any) -> Any:

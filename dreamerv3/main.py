@@ -76,8 +76,9 @@ def start(
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
         elements.print(plan.describe(config, *spaces, notes), flush=True)
-        with outputs.terminal(config):
-            dispatch(config, *spaces, factory)
+        if not plan.complete_at(config):
+            with outputs.terminal(config):
+                dispatch(config, *spaces, factory)
         elements.print(plan.closing(config), flush=True)
         write_report(config)
     return pathlib.Path(config.logdir)

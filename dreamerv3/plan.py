@@ -13,11 +13,10 @@ import elements
 import numpy as np
 
 from dreamerv3.logdir import NO_TASK
-from embodied.core import base
+from embodied.core import base, checkpoint
 
 OFFLINE = "train_offline"
 RECENT = 20  # Episodes whose mean score is told at the end.
-TAIL = 1 << 20  # Bytes of the metrics in which the last line must be.
 LARGE = 8192  # Recurrent units of size200m, the size of who chooses none.
 # Devices of GPUs (NVIDIA, AMD, Windows) and TPUs.
 ACCELERATORS = (
@@ -55,8 +54,8 @@ def _logs(config: elements.Config) -> str:
         return config.logdir
     if not pathlib.Path(config.logdir, "ckpt").exists():
         return f"{config.logdir} (a new run)"
-    step = _last_step(pathlib.Path(config.logdir) / "metrics.jsonl")
-    if step >= config.run.steps:
+    step = complete_at(config)
+    if step:
         return (
             f"{config.logdir} (the run there is complete with {step:,} steps: "
             "give a larger --run.steps to go on)"
@@ -67,16 +66,13 @@ def _logs(config: elements.Config) -> str:
 def closing(config: elements.Config) -> str:
     """The score of the last episodes, and what can be done next."""
     flag = f"dreamerv3 --logdir {config.logdir}"
+    more = f" --run.steps {2 * config.run.steps}" if complete_at(config) else ""
     score, evaluate = _score(config), f"dreamerv3 eval {config.logdir}"
     if config.task == NO_TASK:
         score, evaluate = "none, there was no environment", f"{flag} --task TASK"
     elif not any(pathlib.Path(config.logdir, "ckpt", "agent").glob("0*")):
         evaluate = "no agent was saved yet"
-    return (
-        f"Score:    {score}\n"
-        f"Go on:    {flag} (with a larger --run.steps once it is complete)\n"
-        f"Evaluate: {evaluate}"
-    )
+    return f"Score:    {score}\nGo on:    {flag}{more}\nEvaluate: {evaluate}"
 
 
 def _score(config: elements.Config) -> str:
@@ -97,15 +93,13 @@ def _score(config: elements.Config) -> str:
     return f"mean score of the last {len(scores)} {kind} {np.mean(scores):.2f}"
 
 
-def _last_step(path: pathlib.Path) -> int:
-    """The step of the last complete line of metrics, or 0 if none can be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL))
-            rows = file.read().split(b"\n")[:-1]
-        return int(json.loads(rows[-1])["step"])
-    except (OSError, LookupError, TypeError, ValueError):
-        return 0  # Only a remark depends on it.
+def complete_at(config: elements.Config) -> int:
+    """At which step the run in the log directory reached `run.steps`; 0 if not yet."""
+    directory = pathlib.Path(config.logdir, "ckpt", "agent")
+    if config.script == OFFLINE or not checkpoint.complete(directory):
+        return 0
+    step = checkpoint.read_item(directory, "learner")["step"]
+    return step if step >= config.run.steps else 0
 
 
 def _read_scores(path: pathlib.Path, key: str) -> list[float | None]:

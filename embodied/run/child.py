@@ -13,8 +13,8 @@ from typing import Any
 
 from embodied.core import parcel
 from embodied.run import role
+from embodied.run.signals import SIGNALS
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # How a role is told to stop. Not by SIGTERM: schedulers send that to all processes of a
 # job at once, and it is for the supervisor to end them in order.
 STOP = signal.SIGUSR1

@@ -11,8 +11,7 @@ from typing import Any
 import elements
 
 from embodied.metrics import screen
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from embodied.run.signals import SIGNALS, Requests
 
 
 class Stop:
@@ -26,6 +25,7 @@ class Stop:
         self._steps = steps
         self._deadline = time.monotonic() + duration if duration else None
         self._signal: signal.Signals | None = None
+        self._requests = Requests()
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Stop:
@@ -52,8 +52,10 @@ class Stop:
         return ""
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        if self._signal:
+        if self._requests.add() > 1:
             screen.release()
             os._exit(128 + number)
-        self._signal = signal.Signals(number)
-        elements.print("Stopping after this step; again to stop at once.", flush=True)
+        if not self._signal:
+            self._signal = signal.Signals(number)
+            text = "Stopping after this step; again to stop at once."
+            elements.print(text, flush=True)

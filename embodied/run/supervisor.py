@@ -13,17 +13,19 @@ from types import FrameType
 
 import elements
 
-from embodied.run.child import SIGNALS
+from embodied.run.signals import SIGNALS, Requests
 from embodied.run.worker import Role, RoleError, ThreadWorker, Worker
 
 __all__ = ["Role", "RoleError", "Supervisor"]
+
+LOST = "asked to stop at once; what came after the last checkpoints is lost"
 
 
 class Supervisor:
     """Keeps roles running until one returns, one fails for good, or a signal comes.
 
     A role that returns without being told to stop ends the run: it is complete. Then
-    all are stopped, stage by stage. The second signal kills everything at once.
+    all are stopped, stage by stage. The second request kills everything at once.
     """
 
     BACKOFF = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # Seconds before the n-th restart.
@@ -34,7 +36,7 @@ class Supervisor:
         assert sum(role.thread for role in roles) <= 1, "they would share one stop"
         self._workers = [ThreadWorker(r) if r.thread else Worker(r) for r in roles]
         self._status = pathlib.Path(status) if status else None
-        self._signals = 0
+        self._requests = Requests()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
 
@@ -61,7 +63,7 @@ class Supervisor:
                     signal.signal(number, handler)
                 os.close(self._wake_in)
                 os.close(self._wake_out)
-        return reason
+        return LOST if self._requests.count > 1 else reason
 
     def restarts(self) -> dict[str, int]:
         """How often each role was restarted."""
@@ -69,7 +71,7 @@ class Supervisor:
 
     def _supervise(self, duration: float) -> str:
         end = time.monotonic() + duration
-        while not self._signals:
+        while not self._requests.count:
             if time.monotonic() >= end:
                 return f"{duration:g} seconds passed"
             for worker in self._workers:
@@ -114,11 +116,11 @@ class Supervisor:
             for worker in workers:
                 self._await_end(worker, begin + worker.role.grace)
                 failed = failed or worker.failure()
-        if failed and self._signals < 2:
+        if failed and self._requests.count < 2:
             raise failed
 
     def _await_end(self, worker: Worker | ThreadWorker, deadline: float) -> None:
-        while worker.alive() and self._signals < 2:
+        while worker.alive() and self._requests.count < 2:
             if time.monotonic() > deadline:
                 elements.print(f"{worker.role.name} does not stop, killing it.")
                 break
@@ -126,4 +128,4 @@ class Supervisor:
         worker.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._signals += 1
+        self._requests.add()

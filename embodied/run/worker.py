@@ -18,6 +18,7 @@ import elements
 from embodied.core import parcel
 from embodied.run import child
 from embodied.run import role as this_role
+from embodied.run.signals import SIGNALS
 
 
 class RoleError(RuntimeError):
@@ -79,7 +80,7 @@ class Worker:
         # Signals go to the whole group, also to a process that only starts.
         # (Python's resource tracker, once started, no longer undoes the mask.)
         resource_tracker.ensure_running()
-        previous = signal.pthread_sigmask(signal.SIG_BLOCK, child.SIGNALS)
+        previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         process.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         self._process = process

@@ -1,6 +1,7 @@
 """Training from Python: names of environments, settings, mistakes, the guard."""
 
 import functools
+import importlib
 import json
 import pathlib
 import subprocess
@@ -107,6 +108,15 @@ def test_a_program_without_guard_is_told(tmp_path):
     assert "GuardError" in result.stderr
     assert 'Put the call under if __name__ == "__main__":' in result.stderr
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_class_of_a_file_beside_the_program_is_named_by_the_file(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "lonely.py").write_text("class Lonely:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lonely = importlib.import_module("lonely")
+    assert api.name_task(lonely.Lonely) == (f"{tmp_path}/lonely.py:Lonely", None)
 
 
 def test_names():

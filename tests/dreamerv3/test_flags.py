@@ -45,6 +45,7 @@ def test_flags(line, key, expected):
     [
         ("train", "is not a flag"),
         ("--configs sizem", "there is no such block"),
+        ("--configs --seed 1", "needs a value"),
         ("--run.steps", "needs a value, an integer"),
         ("--run.steps 1 2", "must be an integer, got 2 values"),
         ("--nonsense", "there is no such key"),
@@ -59,7 +60,7 @@ def test_mistakes(line, rule):
 @pytest.mark.parametrize(
     ("word", "remedy"),
     [
-        ("evaluate", "the commands are .*eval, export"),
+        ("something", "the commands are .*eval, export"),
         ("train", "write dreamerv3 --task"),
         ("help", "dreamerv3 --help lists"),
         ("eval_only", "write --script eval_only"),

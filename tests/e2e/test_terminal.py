@@ -6,9 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from embodied.run import signals
 from embodied.testing.terminal import Terminal
 from tests.e2e.command import wait_for
 
@@ -61,6 +63,7 @@ def test_an_early_end_leaves_the_terminal_clean(tmp_path, number):
             os.kill(roles["logger"]["pid"], number)
         else:
             os.killpg(process.pid, number)
+            time.sleep(2 * signals.SAME)  # Sooner, it would be the same request.
             os.killpg(process.pid, number)
         process.wait(60)
     finally:

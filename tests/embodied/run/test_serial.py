@@ -172,6 +172,7 @@ def test_a_signal_saves_and_returns(tmp_path, number, capsys):
             Interrupting.steps += 1
             if Interrupting.steps == 50:
                 os.kill(os.getpid(), number)
+                os.kill(os.getpid(), number)  # Passed on by another program.
             return super().step(action)
 
     setup.make_env = lambda index: Interrupting("disc", size=(8, 8), length=LENGTH)

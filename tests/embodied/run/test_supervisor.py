@@ -11,7 +11,7 @@ import threading
 import psutil
 import pytest
 
-from embodied.run import role
+from embodied.run import role, signals
 from embodied.run.supervisor import Role, RoleError, Supervisor
 
 
@@ -252,10 +252,23 @@ def start_script(tmp_path):
 def test_a_signal_stops_everything(tmp_path, number):
     process, pids, log = start_script(tmp_path)
     os.killpg(process.pid, number)  # As terminals and schedulers do, to the group.
+    os.kill(process.pid, number)  # As `timeout` does, which had it from the group.
     assert process.wait(30) == 0
     assert "asked to stop" in process.stdout.read()
     assert lines(log)[2:] == ["w1 stopped", "w0 stopped"], "not in order"
     assert not any(map(psutil.pid_exists, pids))
+
+
+def test_a_second_request_comes_later_than_a_signal_that_is_passed_on(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now)
+    requests = signals.Requests()
+    assert requests.count == 0
+    assert requests.add() == 1
+    now += signals.SAME / 2
+    assert requests.add() == 1
+    now += signals.SAME + 0.01
+    assert requests.add() == requests.count == 2
 
 
 def test_children_die_with_a_killed_supervisor(tmp_path):

@@ -1,0 +1,27 @@
+"""Requests to stop: which signals they are, and when one is a second request."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Seconds in which a signal is the same request as the one before. Programs such as
+# `timeout` and schedulers pass on a signal that the process has had already.
+SAME = 0.5
+
+
+class Requests:
+    """Counts requests to stop: the first is to save and end, the second to end now."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = 0.0
+
+    def add(self) -> int:
+        """Count a signal that came now; returns how many requests there were."""
+        now = time.monotonic()
+        if not self.count or now - self._last > SAME:
+            self.count += 1
+        self._last = now
+        return self.count
