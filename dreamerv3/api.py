@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import runpy
+import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,13 +91,18 @@ def _source(module: str) -> str:
         return ""
     if spec is None:
         return ""
-    single = "." not in module and str(spec.origin).endswith(".py")
-    return str(spec.origin) if single and not _installed(str(spec.origin)) else module
+    origin = str(spec.origin)
+    package = "." in module or spec.submodule_search_locations is not None
+    if package or not origin.endswith(".py") or _installed(origin):
+        return module
+    return origin
 
 
 def _installed(file: str) -> bool:
-    """Whether a file is part of Python or of a package that was installed."""
-    folders = sysconfig.get_paths().values()
+    """Whether a file is part of Python or of something that was installed."""
+    paths = sysconfig.get_paths()
+    folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
     return any(pathlib.Path(file).is_relative_to(folder) for folder in folders)
 
 

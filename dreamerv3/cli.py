@@ -59,7 +59,7 @@ def dispatch(argv: Sequence[str]) -> None:
         module = importlib.import_module(f"dreamerv3.commands.{name}")
         module.main(argv[1:])
         return
-    near = [] if word.startswith("-") else nearest_commands(word)
+    near = nearest_commands(word)
     if near:
         remedy = f"did you mean dreamerv3 {' or '.join(near)}?"
         raise ConfigError([Problem(word, "", "there is no such command", remedy)])
@@ -69,9 +69,8 @@ def dispatch(argv: Sequence[str]) -> None:
 
 
 def nearest_commands(word: str) -> list[str]:
-    """Commands that a word may stand for: longer, shorter or misspelt."""
-    longer = [name for name in COMMANDS if name.startswith(word)]
-    shorter = [name for name in COMMANDS if word.startswith(name)]
-    if longer or shorter:
-        return longer or [max(shorter, key=len)]
-    return config.nearest(word, COMMANDS)
+    """Commands that a word may stand for: those that begin like it, or look like it."""
+    if not word or word.startswith("-") or word in flags.SCRIPTS:
+        return []
+    alike = [name for name in COMMANDS if name[:3] == word[:3]]
+    return alike or config.nearest(word, COMMANDS)

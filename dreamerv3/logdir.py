@@ -29,6 +29,7 @@ FIXED = re.compile(
 FREE = re.compile(
     r"agent\.(eval_mode|finite_check|report_gradnorms|imag_starts|dyn\.rssm\.unroll)"
 )
+FEW = 3  # Changed keys of the model that are told one by one.
 NO_TASK = "none"  # Of a run that learns from recorded steps alone.
 PLACEHOLDERS = ("timestamp", "task", "method", "seed")
 
@@ -37,9 +38,8 @@ def expand(values: Flat, problems: list[Problem]) -> str:
     """The log directory with its placeholders filled in."""
     known = {name: values.get(name) for name in PLACEHOLDERS}
     known["timestamp"] = elements.timestamp()
-    known["task"] = re.sub(
-        r"[^\w.-]+", "_", str(known["task"])
-    )  # One folder, not many.
+    task = custom.label(str(known["task"]))
+    known["task"] = re.sub(r"[^\w.-]+", "_", task)  # One folder, not many.
     try:
         return str(pathlib.Path(values["logdir"].format(**known)).expanduser())
     except (KeyError, IndexError, ValueError):
@@ -115,19 +115,36 @@ def differences(saved: Flat, values: Flat) -> dict[str, tuple[Any, Any]]:
 
 
 def check(saved: Flat, values: Flat) -> list[Problem]:
-    """A problem per changed key on which stored steps or parameters depend."""
-    return [
-        Problem(
-            key,
-            show(new),
-            f"this log directory was made with {show(old)}",
-            f"leave {key} as it was to go on with that run, or choose another --logdir "
-            "for a new one (run.from_checkpoint can take over its parameters)",
-        )
-        for key, (old, new) in differences(saved, values).items()
+    """Problems of changed keys on which stored steps or parameters depend.
+
+    Those of another size of the model are one problem.
+    """
+    changed = {
+        key: change
+        for key, change in differences(saved, values).items()
         if FIXED.fullmatch(key) and not FREE.fullmatch(key)
-        if key != "task" or not _may_follow(old, new)
-    ]
+        if key != "task" or not _may_follow(*change)
+    }
+    model = [key for key in changed if key.startswith("agent.")]
+    if len(model) <= FEW:
+        return [_problem(key, *change) for key, change in changed.items()]
+    first = f"{model[0]} {show(changed[model[0]][0])}, not {show(changed[model[0]][1])}"
+    rule = f"this log directory was made with another model: {first}, and so on"
+    whole = Problem("agent", f"{len(model)} changed keys", rule, _remedy("the size"))
+    others = [key for key in changed if key not in model]
+    return [*(_problem(key, *changed[key]) for key in others), whole]
+
+
+def _problem(key: str, old: Any, new: Any) -> Problem:
+    rule = f"this log directory was made with {show(old)}"
+    return Problem(key, show(new), rule, _remedy(key))
+
+
+def _remedy(what: str) -> str:
+    return (
+        f"leave {what} as it was to go on with that run, or choose another --logdir "
+        "for a new one (run.from_checkpoint can take over its parameters)"
+    )
 
 
 def _may_follow(old: str, new: str) -> bool:

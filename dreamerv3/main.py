@@ -76,9 +76,8 @@ def start(
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
         elements.print(plan.describe(config, *spaces, notes), flush=True)
-        if not plan.complete_at(config):
-            with outputs.terminal(config):
-                dispatch(config, *spaces, factory)
+        with outputs.terminal(config):
+            dispatch(config, *spaces, factory)
         elements.print(plan.closing(config), flush=True)
         write_report(config)
     return pathlib.Path(config.logdir)

@@ -13,10 +13,11 @@ import elements
 import numpy as np
 
 from dreamerv3.logdir import NO_TASK
-from embodied.core import base, checkpoint
+from embodied.core import base
 
 OFFLINE = "train_offline"
 RECENT = 20  # Episodes whose mean score is told at the end.
+TAIL = 1 << 20  # Bytes of the metrics in which the last line must be.
 LARGE = 8192  # Recurrent units of size200m, the size of who chooses none.
 # Devices of GPUs (NVIDIA, AMD, Windows) and TPUs.
 ACCELERATORS = (
@@ -54,8 +55,8 @@ def _logs(config: elements.Config) -> str:
         return config.logdir
     if not pathlib.Path(config.logdir, "ckpt").exists():
         return f"{config.logdir} (a new run)"
-    step = complete_at(config)
-    if step:
+    step = _last_step(config)
+    if step >= config.run.steps:
         return (
             f"{config.logdir} (the run there is complete with {step:,} steps: "
             "give a larger --run.steps to go on)"
@@ -65,8 +66,8 @@ def _logs(config: elements.Config) -> str:
 
 def closing(config: elements.Config) -> str:
     """The score of the last episodes, and what can be done next."""
-    flag = f"dreamerv3 --logdir {config.logdir}"
-    more = f" --run.steps {2 * config.run.steps}" if complete_at(config) else ""
+    flag, step = f"dreamerv3 --logdir {config.logdir}", _last_step(config)
+    more = f" --run.steps {2 * step}" if step >= config.run.steps else ""
     score, evaluate = _score(config), f"dreamerv3 eval {config.logdir}"
     if config.task == NO_TASK:
         score, evaluate = "none, there was no environment", f"{flag} --task TASK"
@@ -93,13 +94,16 @@ def _score(config: elements.Config) -> str:
     return f"mean score of the last {len(scores)} {kind} {np.mean(scores):.2f}"
 
 
-def complete_at(config: elements.Config) -> int:
-    """At which step the run in the log directory reached `run.steps`; 0 if not yet."""
-    directory = pathlib.Path(config.logdir, "ckpt", "agent")
-    if config.script == OFFLINE or not checkpoint.complete(directory):
-        return 0
-    step = checkpoint.read_item(directory, "learner")["step"]
-    return step if step >= config.run.steps else 0
+def _last_step(config: elements.Config) -> int:
+    """The step of the last complete line of metrics, or 0 if none can be read."""
+    path = pathlib.Path(config.logdir) / "metrics.jsonl"
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL))
+            rows = file.read().split(b"\n")[:-1]
+        return int(json.loads(rows[-1])["step"])
+    except (OSError, LookupError, TypeError, ValueError):
+        return 0  # Only a remark depends on it.
 
 
 def _read_scores(path: pathlib.Path, key: str) -> list[float | None]:

@@ -22,8 +22,9 @@ from embodied.run.collect import Collector
 
 RESAMPLES = 10_000  # Of the scores, for the confidence interval.
 VIDEO_SIZE = 256  # Pixels that small frames are enlarged to.
-# How long a video is, unless its episodes are given; each may take long to begin.
-VIDEO_SECONDS, VIDEO_EPISODES = 5, 20
+SHOWN = ("gymnasium", "custom")  # Suites whose environments draw only if asked to.
+VIDEO_SECONDS = 5  # That a video has at least, unless its episodes are given.
+VIDEO_EPISODES = 20  # That are made for that at most; environments may start slowly.
 
 
 def main(argv: Sequence[str]) -> None:
@@ -111,7 +112,7 @@ def interval(scores: np.ndarray, level: float = 0.95) -> tuple[float, float]:
 def episode(agent: player.Player, index: int) -> np.ndarray:
     """Frames [T, H, W, C] of one episode."""
     frames = []
-    with contextlib.closing(agent.make_env(index)) as env:
+    with contextlib.closing(make_shown(agent, index)) as env:
         action, last = agent.reset(), False
         while not last:
             obs = env.step(action)
@@ -120,8 +121,14 @@ def episode(agent: player.Player, index: int) -> np.ndarray:
     return enlarge(np.stack(frames))
 
 
+def make_shown(agent: player.Player, index: int) -> base.Env:
+    """An environment to look at, also if the agent was trained without pictures."""
+    asks = registry.suite_of(agent.config.task) in SHOWN
+    return agent.make_env(index, **({"shown": True} if asks else {}))
+
+
 def write_video(agent: player.Player, path: pathlib.Path, episodes: int | None) -> None:
-    """An mp4 file of some episodes, or of as many as make `VIDEO_SECONDS`."""
+    """An mp4 file of some episodes, or of as many as make it long enough."""
     fps, parts = agent.config.logger.fps, [episode(agent, 0)]
     while not _enough(parts, episodes, VIDEO_SECONDS * fps):
         parts.append(episode(agent, len(parts)))
@@ -144,7 +151,7 @@ def _enough(parts: list[np.ndarray], episodes: int | None, frames: int) -> bool:
 
 def check_pictures(agent: player.Player) -> None:
     """Raise if the environment has nothing to show in a video."""
-    with contextlib.closing(agent.make_env(0)) as env:
+    with contextlib.closing(make_shown(agent, 0)) as env:
         picture(env, env.step(agent.reset()))
 
 
@@ -164,9 +171,9 @@ def picture(env: base.Env, obs: base.Step) -> np.ndarray:
             return video.to_pixels(obs[key])
     raise CommandError(
         "--video needs pictures, but the environment has no image among its "
-        f"observations {sorted(env.obs_space)} and renders none; train with "
-        "--env.gymnasium.render True (or --env.custom.render True), or give your "
-        "class a render() that returns an array"
+        f"observations {sorted(env.obs_space)} and renders none; give your class a "
+        'render() that returns an array, and its constructor render_mode="rgb_array" '
+        "if it is one of Gymnasium's"
     )
 
 

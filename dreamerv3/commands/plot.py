@@ -58,7 +58,7 @@ def collect(args: argparse.Namespace) -> tuple[list[Group], list[str]]:
     found = groups.collect(store.all(), args.metric, args.axis, args.bins)
     if found:
         _, without = groups.split(store.all(), args.metric, args.axis)
-        return found, left_out(without, args.metric)
+        return found, left_out(without, args.metric, args.axis)
     if args.axis == "time" and args.metric in store.names():
         raise CommandError("these runs kept no times; use --axis step")
     near = [key for key in store.names() if args.metric.split("/")[-1] in key]
@@ -66,11 +66,11 @@ def collect(args: argparse.Namespace) -> tuple[list[Group], list[str]]:
     raise CommandError(f"no run has the metric {args.metric}{known}")
 
 
-def left_out(runs: Sequence[RunData], metric: str) -> list[str]:
+def left_out(without: Sequence[RunData], metric: str, axis: str) -> list[str]:
     """Lines on runs without a curve, by reason."""
     reasons: dict[str, list[str]] = {}
-    for data in runs:
-        timeless = metric in data.names()
+    for data in without:
+        timeless = axis == "time" and metric in data.names()
         reason = "times, use --axis step" if timeless else metric
         reasons.setdefault(reason, []).append(data.run.name)
     return [f"Left out, without {why}: {', '.join(n)}" for why, n in reasons.items()]

@@ -42,11 +42,15 @@ def make(
     time_limit: int = 0,
     resize: Sequence[int] = (64, 64),
     gray: bool = False,
+    shown: bool = False,
 ) -> base.Env:
-    """The environment that a task names, with the options of `env.custom`."""
+    """The environment that a task names, with the options of `env.custom`.
+
+    What is `shown` renders for people; with `render` the agent sees it as well.
+    """
     factory = load(name)
     arguments = {**_offered(factory, seed, index), **options.parse_kwargs(kwargs)}
-    if render and "render_mode" in _parameters(factory):
+    if (render or shown) and "render_mode" in _parameters(factory):
         arguments.setdefault("render_mode", "rgb_array")
     made = _call(name, factory, arguments)
     env = adapt(name, made, seed, strict, render, vector)
@@ -115,8 +119,16 @@ def hold(task: str, factory: Callable[..., Any]) -> None:
 
 @functools.cache
 def load_file(path: str) -> types.ModuleType:
-    """The module of a file, under a name that is the same in every process."""
-    name = f"task_{pathlib.Path(path).stem}_{zlib.crc32(os.fsencode(path)):08x}"
+    """The module of a file, under a name that is the same in every process.
+
+    If the running program has imported the file already, it is that module, so that
+    what the program changed in it counts.
+    """
+    stem = pathlib.Path(path).stem
+    imported = sys.modules.get(stem)
+    if imported is not None and getattr(imported, "__file__", None) == path:
+        return imported
+    name = f"task_{stem}_{zlib.crc32(os.fsencode(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, path
     assert spec.loader is not None, path

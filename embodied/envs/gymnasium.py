@@ -33,10 +33,14 @@ def make(
     time_limit: int = 0,
     resize: Sequence[int] = (64, 64),
     gray: bool = False,
+    shown: bool = False,
 ) -> base.Env:
-    """The environment of an id, with the options of `env.gymnasium`."""
+    """The environment of an id, with the options of `env.gymnasium`.
+
+    What is `shown` renders for people; with `render` the agent sees it as well.
+    """
     arguments = options.parse_kwargs(kwargs)
-    if render:
+    if render or shown:
         arguments = {"render_mode": "rgb_array", **arguments}
     if time_limit:
         arguments["max_episode_steps"] = time_limit * repeat  # Also above its own.

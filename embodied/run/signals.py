@@ -6,8 +6,8 @@ import signal
 import time
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds in which a signal is the same request as the one before. Programs such as
-# `timeout` and schedulers pass on a signal that the process has had already.
+# Seconds after a request in which a signal is the same one. Programs such as `timeout`
+# and schedulers pass on a signal that the process has had already.
 SAME = 0.5
 
 
@@ -16,12 +16,12 @@ class Requests:
 
     def __init__(self) -> None:
         self.count = 0
-        self._last = 0.0
+        self._counted = 0.0  # When the last one was.
 
     def add(self) -> int:
         """Count a signal that came now; returns how many requests there were."""
         now = time.monotonic()
-        if not self.count or now - self._last > SAME:
+        if not self.count or now - self._counted > SAME:
             self.count += 1
-        self._last = now
+            self._counted = now
         return self.count

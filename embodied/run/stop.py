@@ -8,16 +8,16 @@ import time
 from types import FrameType
 from typing import Any
 
-import elements
-
 from embodied.metrics import screen
 from embodied.run.signals import SIGNALS, Requests
+
+STDOUT, TEXT = 1, b"Stopping after this step; again to stop at once.\n"
 
 
 class Stop:
     """Says when to stop and why. A context that turns the first Ctrl-C into a request.
 
-    The loop then finishes its current iteration, saves and returns. A second signal
+    The loop then finishes its current iteration, saves and returns. A second request
     ends the process at once.
     """
 
@@ -57,5 +57,4 @@ class Stop:
             os._exit(128 + number)
         if not self._signal:
             self._signal = signal.Signals(number)
-            text = "Stopping after this step; again to stop at once."
-            elements.print(text, flush=True)
+            os.write(STDOUT, TEXT)  # The main thread may be in the middle of a print.

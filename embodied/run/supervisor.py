@@ -18,6 +18,7 @@ from embodied.run.worker import Role, RoleError, ThreadWorker, Worker
 
 __all__ = ["Role", "RoleError", "Supervisor"]
 
+ASKED = "asked to stop"
 LOST = "asked to stop at once; what came after the last checkpoints is lost"
 
 
@@ -82,7 +83,7 @@ class Supervisor:
             deadline = min(end, *(worker.deadline() for worker in self._workers))
             self._wait(self._workers, deadline)
         elements.print("Stopping: saving everything. Again to stop at once.")
-        return "asked to stop"
+        return ASKED
 
     def _write_status(self) -> None:
         """Tell whoever looks which process has which role, and how often it died."""

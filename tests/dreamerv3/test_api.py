@@ -11,6 +11,7 @@ import pytest
 
 import dreamerv3
 from dreamerv3 import api, config
+from embodied.envs import custom
 from embodied.envs.bounce import Bounce
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -113,10 +114,16 @@ def test_a_program_without_guard_is_told(tmp_path):
 def test_a_class_of_a_file_beside_the_program_is_named_by_the_file(
     tmp_path, monkeypatch
 ):
-    (tmp_path / "lonely.py").write_text("class Lonely:\n    pass\n")
+    (tmp_path / "lonely.py").write_text("class Lonely:\n    size = 1\n")
+    (tmp_path / "social").mkdir()
+    (tmp_path / "social" / "__init__.py").write_text("class Social:\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    lonely = importlib.import_module("lonely")
-    assert api.name_task(lonely.Lonely) == (f"{tmp_path}/lonely.py:Lonely", None)
+    lonely, social = map(importlib.import_module, ("lonely", "social"))
+    task = f"{tmp_path}/lonely.py:Lonely"
+    assert api.name_task(lonely.Lonely) == (task, None)
+    assert api.name_task(social.Social) == ("social:Social", None)
+    lonely.Lonely.size = 2  # As programs do.
+    assert custom.load(task).size == 2
 
 
 def test_names():

@@ -60,6 +60,13 @@ def test_what_results_depend_on_may_not_change():
     }
 
 
+def test_another_size_is_one_problem():
+    size = config.layer(DEFAULTS, config.read_blocks().presets["size12m"], [])
+    problems = logdir.check(DEFAULTS, {**size, "seed": 7})
+    assert [problem.key for problem in problems] == ["seed", "agent"]
+    assert "another model: agent.enc.simple.depth 64, not 16" in problems[1].rule
+
+
 def test_the_file_of_a_task_may_move():
     saved = {**DEFAULTS, "task": "/old/place/my.py:Env"}
     assert not logdir.check(saved, {**DEFAULTS, "task": "/new/my.py:Env"})

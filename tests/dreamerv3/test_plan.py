@@ -1,12 +1,10 @@
 """What a run tells before it starts."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
 from dreamerv3 import config, plan
-from embodied.core.checkpoint import Checkpoint
 
 BLOCKS = config.read_blocks()
 HINT = "--configs size1m or size12m"
@@ -52,23 +50,20 @@ def test_whether_the_run_is_new(tmp_path):
     assert f"{tmp_path} (goes on with the run there)" in describe(logdir=str(tmp_path))
 
 
-def save_learner(logdir, step):
-    learner = SimpleNamespace(save=lambda: {"step": step}, load=None)
-    saved = Checkpoint(logdir / "ckpt" / "agent", {"learner": learner})
-    saved.save(wait=True)
-    saved.close()
-
-
 def test_a_complete_run_says_so(tmp_path):
-    save_learner(tmp_path, 100)
+    (tmp_path / "ckpt").mkdir()
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"step": 90}\n{"step": 100}\n{"step": 1')  # Half a line.
     text = describe(logdir=str(tmp_path), run__steps=100)
     assert "complete with 100 steps: give a larger --run.steps" in text
     assert "goes on with" in describe(logdir=str(tmp_path), run__steps=101)
+    metrics.write_text("no metrics\n")
+    assert "goes on with" in describe(logdir=str(tmp_path), run__steps=100)
 
 
-@pytest.mark.parametrize(("steps", "flags"), [(100, " --run.steps 200"), (101, "")])
+@pytest.mark.parametrize(("steps", "flags"), [(50, " --run.steps 200"), (101, "")])
 def test_the_command_to_go_on(tmp_path, steps, flags):
-    save_learner(tmp_path, 100)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 100}\n')
     values = {**BLOCKS.defaults, "logdir": str(tmp_path), "run.steps": steps}
     lines = plan.closing(config.to_config(values)).splitlines()
     assert f"Go on:    dreamerv3 --logdir {tmp_path}{flags}" in lines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import elements
 
-from embodied.run.supervisor import Role, Supervisor
+from embodied.run.supervisor import ASKED, LOST, Role, Supervisor
 
 
 def place(
@@ -35,5 +35,5 @@ def supervise(roles: Sequence[Role]) -> None:
     supervisor = Supervisor(roles)
     reason = supervisor.run()
     names = roles[0].name if len(roles) == 1 else f"{len(roles)} processes"
-    text = reason if reason == "asked to stop" else "the run is over"
+    text = reason if reason in (ASKED, LOST) else "the run is over"
     elements.print(f"Ended {names}: {text}.", flush=True)

@@ -12,6 +12,24 @@ from dreamerv3.commands import eval as command
 from dreamerv3.commands.base import CommandError
 from embodied.envs import registry
 
+LINE = """
+import gymnasium, numpy as np
+class Line(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"]}
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+    def reset(self, seed=None, options=None):
+        self.count = 0
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.count += 1
+        return np.zeros(2, np.float32), 0.0, self.count == 5, False, {}
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8) if self.render_mode else None
+"""
+
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory):
@@ -101,12 +119,25 @@ class Blind:
         pass
 
 
+@pytest.mark.parametrize("kind", ["gymnasium_CartPole-v1", "line.py:Line"])
+def test_pictures_of_an_agent_that_was_trained_without(tmp_path, monkeypatch, kind):
+    pytest.importorskip("pygame")
+    (tmp_path / "line.py").write_text(LINE)
+    monkeypatch.chdir(tmp_path)
+    argv = ["--configs", "debug", "--random_agent", "--task", kind, "--script", "train"]
+    argv += ["--run.env_processes", "False", "--logger.outputs", "jsonl"]
+    main.main([*argv, "--run.steps", "40", "--logdir", "run"])
+    agent = player.load("run")
+    assert not any(len(space.shape) == 3 for space in agent.obs_space.values())
+    assert command.episode(agent, 0).shape[-1] == 3
+
+
 def test_missing_pictures_are_found_before_the_episodes(logdir, monkeypatch):
     def no_scores(*args):
         raise AssertionError("episodes were played")
 
     monkeypatch.setattr(command, "scores", no_scores)
-    monkeypatch.setattr(player.Player, "make_env", lambda self, index: Blind())
+    monkeypatch.setattr(player.Player, "make_env", lambda *args, **options: Blind())
     with pytest.raises(CommandError, match="--video needs pictures"):
         command.main([str(logdir), "--video", "out.mp4"])
 

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import psutil
 import pytest
 
-from embodied.run import role, signals
+from embodied.run import role, signals, supervisor
 from embodied.run.supervisor import Role, RoleError, Supervisor
 
 
@@ -31,6 +32,14 @@ def forever(path, name):
     while not role.wait_stop(0.02):
         role.beat()
     write(path, f"{name} stopped")
+
+
+def stubborn(path, name):
+    """Beats, and does not stop."""
+    write(path, f"{name} {os.getpid()}")
+    while True:
+        role.beat()
+        time.sleep(0.02)
 
 
 def complete_after(path, amount):
@@ -224,16 +233,17 @@ sys.path.insert(0, {root!r})
 from tests.embodied.run.test_supervisor import *
 if __name__ == '__main__':
     log = pathlib.Path({log!r})
-    roles = [Role(f'w{{i}}', forever, (log, f'w{{i}}'), 1 - i) for i in range(2)]
+    roles = [Role(f'w{{i}}', {target}, (log, f'w{{i}}'), 1 - i) for i in range(2)]
     print(Supervisor(roles).run())
 """
 
 
-def start_script(tmp_path):
+def start_script(tmp_path, target="forever"):
     log = tmp_path / "log"
     root = str(pathlib.Path(__file__).parents[3])
     path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent(SCRIPT.format(root=root, log=str(log))))
+    text = SCRIPT.format(root=root, log=str(log), target=target)
+    path.write_text(textwrap.dedent(text))
     process = subprocess.Popen(
         [sys.executable, path],
         stdout=subprocess.PIPE,
@@ -263,12 +273,26 @@ def test_a_second_request_comes_later_than_a_signal_that_is_passed_on(monkeypatc
     now = 100.0
     monkeypatch.setattr(signals.time, "monotonic", lambda: now)
     requests = signals.Requests()
-    assert requests.count == 0
-    assert requests.add() == 1
-    now += signals.SAME / 2
-    assert requests.add() == 1
-    now += signals.SAME + 0.01
-    assert requests.add() == requests.count == 2
+    counts = []
+    for _ in range(6):  # A key that is held down.
+        counts.append(requests.add())
+        now += 0.4 * signals.SAME
+    assert counts == [1, 1, 1, 2, 2, 2]
+    assert requests.count == 2
+
+
+def test_a_second_request_ends_at_once(tmp_path):
+    """A role that does not stop is not waited for."""
+    process, pids, _ = start_script(tmp_path, target="stubborn")
+    os.killpg(process.pid, signal.SIGINT)
+    for line in process.stdout:
+        if "Again to stop at once" in line:
+            break
+    time.sleep(2 * signals.SAME)  # Sooner, it would be the same request.
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 0
+    assert supervisor.LOST in process.stdout.read()
+    assert not any(map(psutil.pid_exists, pids))
 
 
 def test_children_die_with_a_killed_supervisor(tmp_path):
