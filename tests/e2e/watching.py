@@ -23,9 +23,9 @@ class Run:
 
     def __init__(self, logdir, *args):
         self.logdir = pathlib.Path(logdir)
-        command = [sys.executable, "-m", "tests.e2e.parallel_run", str(logdir), *args]
+        words = [sys.executable, "-m", "tests.e2e.parallel_run", logdir, *args]
         self.process = subprocess.Popen(
-            list(map(str, command)),
+            list(map(str, words)),
             cwd=SCRIPT.parents[2],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
