@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pathlib
 import sys
 
 # XLA hands convolutions and many matrix products to YNNPACK, which runs most of them
@@ -31,3 +32,9 @@ def release() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if sys.platform == "linux" and trim:
         trim(0)
+
+
+def has_avx512() -> bool:
+    """Whether this machine multiplies sixteen numbers at once (Linux tells)."""
+    flags = pathlib.Path("/proc/cpuinfo")
+    return flags.exists() and "avx512f" in flags.read_text()

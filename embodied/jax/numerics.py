@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -31,6 +32,19 @@ def check_same(**arrays: Array) -> None:
 def on_cpu() -> bool:
     """Whether JAX runs on a CPU by default."""
     return jax.default_backend() == "cpu"
+
+
+def stored(fn: Callable[[Array], Array], x: Array) -> Array:
+    """`fn(x)`, which treats each entry of the first dimension alone, kept in memory.
+
+    XLA computes what is cheap again in every consumer. On a CPU that costs more than it
+    saves where the consumer rearranges its input, and so computes it number by number.
+    The result of a loop is computed once.
+    """
+    if not on_cpu() or jax.device_count() > 1 or len(x) % 2:
+        return fn(x)
+    halves = jax.lax.map(fn, x.reshape(2, len(x) // 2, *x.shape[1:]))
+    return halves.reshape(len(x), *halves.shape[2:])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -66,8 +66,9 @@ def test_values_and_gradients(fast, plain, shape):
         np.testing.assert_allclose(grad, desired, rtol=1e-4, atol=1e-3)
 
 
-def test_a_tie_goes_to_the_first_pixel():
-    x, bias = np.zeros((1, 4, 4, 2), np.float32), np.zeros(3, np.float32)
+@pytest.mark.parametrize("frames", [1, 2])
+def test_a_tie_goes_to_the_first_pixel(frames):
+    x, bias = np.zeros((frames, 4, 4, 2), np.float32), np.zeros(3, np.float32)
     kernel = np.random.default_rng(0).normal(size=(5, 5, 2, 3)).astype(np.float32)
     fast = jax.grad(lambda x: conv.conv_pool(x, kernel, bias).sum())(x)
     plain = jax.grad(lambda x: plain_pool(x, kernel, bias).sum())(x)
@@ -88,16 +89,25 @@ def test_kernel_gradient_of_pairs(size, dtype):
     np.testing.assert_allclose(grad.astype("float32"), want, tolerance, tolerance)
 
 
-def test_pairs_are_taken_where_they_win(monkeypatch):
+@pytest.mark.parametrize(("limit", "channels"), [(64, (32, 128)), (0, (32,))])
+def test_pairs_are_taken_where_they_win(monkeypatch, limit, channels):
     taken = []
     pairs = conv._pair_kernel_grad
+    monkeypatch.setattr(conv, "GRAD_CHANNELS", limit)
     monkeypatch.setattr(
         conv, "_pair_kernel_grad", lambda *args: taken.append(1) or pairs(*args)
     )
-    for channels in (conv.CELL_CHANNELS, 2 * conv.GRAD_CHANNELS):
-        x, kernel, bias = arrays(8, 8, channels, channels, 5)
+    for count in channels:
+        x, kernel, bias = arrays(8, 8, count, count, 5)
         jax.grad(lambda k, x=x, b=bias: conv.conv_pool(x, k, b).sum())(kernel)
-    assert len(taken) == 1
+    assert len(taken) == (1 if limit else 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6])
+def test_what_is_stored_is_the_same(count):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(count, 3, 4)), jnp.float32)
+    result = jax.jit(lambda x: numerics.stored(lambda x: x.max(1), x))(x)
+    np.testing.assert_array_equal(result, x.max(1))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
