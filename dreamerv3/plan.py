@@ -6,6 +6,7 @@ import glob
 import json
 import math
 import pathlib
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,14 +47,19 @@ def describe(
         "Logs": _logs(config),
     }
     lines = [f"{name + ':':<10}{text}" for name, text in rows.items()]
-    notes = [*notes, *_size_hint(config)]
+    notes = [*notes, *_size_hint(config), *_disk_hint(config, spaces)]
     return "\n".join([*lines, *(f"{'Note:':<10}{note}" for note in notes)])
+
+
+def _is_new(config: elements.Config) -> bool:
+    """Whether there is nothing to go on with in the log directory."""
+    return not pathlib.Path(config.logdir, "ckpt").exists()
 
 
 def _logs(config: elements.Config) -> str:
     if config.script == "eval_only":
         return config.logdir
-    if not pathlib.Path(config.logdir, "ckpt").exists():
+    if _is_new(config):
         return f"{config.logdir} (a new run)"
     step = _last_step(config)
     if step >= config.run.steps:
@@ -206,6 +212,23 @@ def _replay(config: elements.Config, spaces: base.Spaces) -> str:
         f"({human_bytes(step_bytes(spaces))} each); mapped, so that memory is used "
         "only as far as it is free"
     )
+
+
+def _disk_hint(config: elements.Config, spaces: base.Spaces) -> list[str]:
+    """A word to whoever begins a run whose replay will not fit on the disk."""
+    elsewhere = config.script == "eval_only" or config.run.remote_replay
+    if elsewhere or not _is_new(config):
+        return []
+    logdir = pathlib.Path(config.logdir).absolute()
+    there = next(path for path in (logdir, *logdir.parents) if path.exists())
+    each, free = step_bytes(spaces), shutil.disk_usage(there).free
+    need = each * min(config.replay.size, config.run.steps)
+    if need <= free:
+        return []
+    return [
+        f"the replay may grow to {human_bytes(need)}, but the disk of {there} has "
+        f"{human_bytes(free)} free; --replay.size {free // each // 2} takes half of it"
+    ]
 
 
 def _end(config: elements.Config) -> str:

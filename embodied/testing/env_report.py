@@ -21,8 +21,8 @@ GROWTH = 4e6  # Bytes per third of the steps from which on memory counts as grow
 REMEDIES = {
     env_rules.SPACES: "mend obs_space and act_space; docs/custom-environment.md shows "
     "what they hold",
-    env_rules.VALUES: "return what the space says, for example np.float32(value), or "
-    "change the space",
+    env_rules.VALUES: "return the keys, shapes and dtypes that the spaces say, for "
+    "example np.float32(value), or change the space",
     env_rules.RANGES: "widen the space, or clip the value; look for divisions by 0",
     env_rules.RESETS: "start a new episode whenever the action has reset: is_first, "
     "reward 0",

@@ -13,7 +13,7 @@ from embodied.core.random_agent import draw
 MIDWAY = (31, 96)  # Steps at which an episode is abandoned for a new one.
 
 # Names of the rules.
-SPACES, VALUES, RANGES = "spaces", "dtypes", "ranges"
+SPACES, VALUES, RANGES = "spaces", "observations", "ranges"
 RESETS, ENDS = "resets", "episode ends"
 
 SPECIAL_OBS = {

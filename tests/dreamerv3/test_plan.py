@@ -1,6 +1,7 @@
 """What a run tells before it starts."""
 
 import json
+import types
 
 import pytest
 
@@ -42,6 +43,29 @@ def test_without_an_accelerator_jax_takes_the_cpu(monkeypatch):
 
 def test_the_hint_names_the_size_that_was_chosen():
     assert "12,288 recurrent units" in describe(agent__dyn__rssm__deter=12288)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, True),
+        ({"run__steps": 10}, False),
+        ({"replay__size": 10}, False),
+        ({"run__remote_replay": True}, False),
+        ({"script": "eval_only"}, False),
+    ],
+)
+def test_a_disk_that_is_too_small_is_pointed_out(tmp_path, monkeypatch, changes, told):
+    usage = types.SimpleNamespace(free=10**6)
+    monkeypatch.setattr(plan.shutil, "disk_usage", lambda path: usage)
+    text = describe(logdir=str(tmp_path / "new" / "run"), **changes)
+    assert (f"the disk of {tmp_path} has 1 MB free; --replay.size" in text) == told
+
+
+def test_no_word_on_the_disk_to_a_run_that_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan.shutil, "disk_usage", lambda path: 1 / 0)
+    (tmp_path / "ckpt").mkdir()
+    assert "free" not in describe(logdir=str(tmp_path)).split("Training:")[1]
 
 
 def test_whether_the_run_is_new(tmp_path):

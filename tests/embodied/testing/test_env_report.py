@@ -59,7 +59,7 @@ class Changed(wrappers.Wrapper):
 
 def test_a_good_environment_passes():
     found = examine(make_dummy)
-    names = ["creation", "spaces", "dtypes", "ranges", "resets", "episode ends"]
+    names = ["creation", "spaces", "observations", "ranges", "resets", "episode ends"]
     names += ["same seed", "own process", "speed", "memory"]
     assert list(found) == names
     assert all(finding.ok for finding in found.values())
@@ -119,9 +119,9 @@ def terminal_early(obs):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (double_vector, "dtypes"),
-        (short_vector, "dtypes"),
-        (extra_key, "dtypes"),
+        (double_vector, "observations"),
+        (short_vector, "observations"),
+        (extra_key, "observations"),
         (infinite_vector, "ranges"),
         (large_token, "ranges"),
         (never_first, "resets"),
@@ -143,7 +143,7 @@ def test_strict_adapters_name_the_rule():
     assert set(found) == {"ranges"}
     # Of what they refused nothing else was seen, so nothing else is said of it.
     found = examine(lambda: Changed(refuse))
-    for name in ("dtypes", "resets", "episode ends"):
+    for name in ("observations", "resets", "episode ends"):
         assert found[name].ok is None
         assert f"not checked, as {STEPS} of {STEPS} steps" in found[name].text
     assert "episode length" not in found
