@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, UInt8
 from embodied.jax import inputs
 from embodied.jax.conv import conv_pool
 from embodied.jax.nets import MLP, Conv, Norm
-from embodied.jax.numerics import on_cpu
+from embodied.jax.numerics import on_one_cpu
 
 FRAMES = 256  # At once on a CPU; the activations of more do not fit into its caches.
 
@@ -70,8 +70,7 @@ class Encoder(eqx.Module):
     def _convolve(self, obs: Mapping[str, Array]) -> Float[Array, "*B D"]:
         images = jnp.concatenate([obs[key] for key in self.images], -1)
         frames = images.reshape((-1, *images.shape[-3:]))
-        alone = on_cpu() and jax.device_count() == 1
-        size = FRAMES if alone else len(frames)
+        size = FRAMES if on_one_cpu() else len(frames)
         starts = range(0, len(frames), size)
         tokens = jnp.concatenate([self._stages(frames[i : i + size]) for i in starts])
         return tokens.reshape((*images.shape[:-3], -1))

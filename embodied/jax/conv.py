@@ -12,6 +12,7 @@ the pixel grid. Keep their gradients out of `lax.scan` and `lax.map`: inside a l
 runs the kernel gradient many times slower on CPU.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -19,16 +20,16 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from .cpu import has_avx512
-from .numerics import on_cpu, spread, stored
+from .numerics import on_cpu, on_one_cpu, spread
 
-# Measured on two AVX-512 cores: cells do 36/25 of the multiplications and still win
-# below this many channels; pairing does 6/5 (5x5) or 4/3 (3x3) of them and wins below
-# the other, where building patches costs more than multiplying them.
+# Cells do 36/25 of the multiplications and still win below this many channels; pairing
+# does 6/5 (5x5) or 4/3 (3x3) of them and wins below the other, where building patches
+# costs more than multiplying them. Measured with AVX-512; AVX2 shows no other limits.
 CELL_CHANNELS = 32
 PAIR_CHANNELS = 16
-# Kernel gradients build more patches: where multiplying is cheap, pairs win while
-# neither side has more than this. With AVX2 they lose: the encoder of size12m and its
-# gradient take 1.24 s with and 1.04 s without them.
+# Kernel gradients build more patches: with AVX-512 pairs win while neither side has
+# more channels than this. With AVX2, where multiplying takes twice as long, they lose:
+# the encoder of size12m and its gradient take 1.24 s with, 1.04 s without (256 frames).
 GRAD_CHANNELS = 64 if has_avx512() else 0
 
 
@@ -238,27 +239,45 @@ def _pair_kernel_grad(x: Array, dy: Array, size: int) -> Array:
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _max(z: Array, axes: tuple[int, int]) -> Array:
     """Maximum over two axes of size 2."""
-    a, b, c, d = _corners(z, axes)
+    a, b, c, d = _phases(z, axes)
     return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
 
 
 def _max_fwd(z: Array, axes: tuple[int, int]) -> tuple[Array, Array]:
     """The maximum, and which of the four phases it is as one byte for the gradient."""
-    return _max(z, axes), stored(partial(_phase, axes=axes), z)
+    return _max(z, axes), _stored(partial(_argmax, axes=axes), z)
 
 
-def _phase(z: Array, axes: tuple[int, int]) -> Array:
-    """Which of the four phases is the first maximum."""
-    a, b, c, d = _corners(z, axes)
+def _argmax(z: Array, axes: tuple[int, int]) -> Array:
+    """The number of the first phase that is the maximum."""
+    a, b, c, d = _phases(z, axes)
     upper, lower = jnp.where(a >= b, 0, 1), jnp.where(c >= d, 2, 3)
     phase = jnp.where(jnp.maximum(a, b) >= jnp.maximum(c, d), upper, lower)
     return phase.astype(jnp.uint8)
 
 
-def _corners(z: Array, axes: tuple[int, int]) -> list[Array]:
+def _phases(z: Array, axes: tuple[int, int]) -> list[Array]:
     """The four phases of each cell, in row-major order."""
-    rows = [jnp.take(z, p, axes[0]) for p in (0, 1)]
-    return [jnp.take(row, q, axes[1] - 1) for row in rows for q in (0, 1)]
+    rows = [lax.index_in_dim(z, p, axes[0], keepdims=False) for p in (0, 1)]
+    return [
+        lax.index_in_dim(row, q, axes[1] - 1, keepdims=False)
+        for row in rows
+        for q in (0, 1)
+    ]
+
+
+def _stored(fn: Callable[[Array], Array], x: Array) -> Array:
+    """`fn(x)`, computed once and kept; entries of `x` must not depend on each other.
+
+    XLA computes what is cheap again in every consumer. On a CPU that is slow where the
+    consumer rearranges it, as the kernel gradient does: number by number and not as
+    vectors. What a loop returns is kept, here of two halves; XLA ignores an
+    `optimization_barrier`. An odd number of entries is not worth a special case.
+    """
+    if not on_one_cpu() or len(x) % 2:
+        return fn(x)
+    halves = lax.map(fn, x.reshape(2, len(x) // 2, *x.shape[1:]))
+    return halves.reshape(len(x), *halves.shape[2:])
 
 
 def _max_bwd(axes: tuple[int, int], phase: Array, dy: Array) -> tuple[Array]:

@@ -1,4 +1,7 @@
-"""Process settings that let XLA use a CPU well: call `tune` before JAX starts."""
+"""Process settings that let XLA use a CPU well, and what kind of CPU it is.
+
+Call `tune` before JAX starts.
+"""
 
 import ctypes
 import os
@@ -34,7 +37,6 @@ def release() -> None:
         trim(0)
 
 
-def has_avx512() -> bool:
-    """Whether this machine multiplies sixteen numbers at once (Linux tells)."""
-    flags = pathlib.Path("/proc/cpuinfo")
-    return flags.exists() and "avx512f" in flags.read_text()
+def has_avx512(info: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> bool:
+    """Whether the CPU has AVX-512; False where `info` is not there, as on a Mac."""
+    return info.exists() and "avx512f" in info.read_text()

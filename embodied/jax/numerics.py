@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -34,17 +33,9 @@ def on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def stored(fn: Callable[[Array], Array], x: Array) -> Array:
-    """`fn(x)`, which treats each entry of the first dimension alone, kept in memory.
-
-    XLA computes what is cheap again in every consumer. On a CPU that costs more than it
-    saves where the consumer rearranges its input, and so computes it number by number.
-    The result of a loop is computed once.
-    """
-    if not on_cpu() or jax.device_count() > 1 or len(x) % 2:
-        return fn(x)
-    halves = jax.lax.map(fn, x.reshape(2, len(x) // 2, *x.shape[1:]))
-    return halves.reshape(len(x), *halves.shape[2:])
+def on_one_cpu() -> bool:
+    """Whether the CPU is also the only device, so that no array is split over some."""
+    return on_cpu() and jax.device_count() == 1
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from embodied.jax import conv, numerics
+from embodied.jax import conv, cpu, numerics
 
 # Few and many channels take different paths; 3x3 kernels have another cell grid.
 SHAPES = [
@@ -40,16 +40,18 @@ def plain_upsample(x, kernel, bias):
 
 def arrays(height, width, channels, units, size):
     rng = np.random.default_rng(0)
-    shapes = ((3, height, width, channels), (size, size, channels, units), (units,))
+    shapes = ((6, height, width, channels), (size, size, channels, units), (units,))
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("pairs", [0, 64])
 @pytest.mark.parametrize(
     ("fast", "plain"),
     [(conv.conv_pool, plain_pool), (conv.upsample_conv, plain_upsample)],
 )
-def test_values_and_gradients(fast, plain, shape):
+def test_values_and_gradients(monkeypatch, fast, plain, shape, pairs):
+    monkeypatch.setattr(conv, "GRAD_CHANNELS", pairs)
     args = arrays(*shape)
 
     def both(fn):
@@ -89,25 +91,43 @@ def test_kernel_gradient_of_pairs(size, dtype):
     np.testing.assert_allclose(grad.astype("float32"), want, tolerance, tolerance)
 
 
-@pytest.mark.parametrize(("limit", "channels"), [(64, (32, 128)), (0, (32,))])
-def test_pairs_are_taken_where_they_win(monkeypatch, limit, channels):
+@pytest.mark.parametrize(
+    ("limit", "channels", "paired"), [(64, 32, True), (64, 128, False), (0, 32, False)]
+)
+def test_pairs_are_taken_where_they_win(monkeypatch, limit, channels, paired):
     taken = []
     pairs = conv._pair_kernel_grad
     monkeypatch.setattr(conv, "GRAD_CHANNELS", limit)
     monkeypatch.setattr(
         conv, "_pair_kernel_grad", lambda *args: taken.append(1) or pairs(*args)
     )
-    for count in channels:
-        x, kernel, bias = arrays(8, 8, count, count, 5)
-        jax.grad(lambda k, x=x, b=bias: conv.conv_pool(x, k, b).sum())(kernel)
-    assert len(taken) == (1 if limit else 0)
+    x, kernel, bias = arrays(8, 8, channels, channels, 5)
+    jax.grad(lambda k: conv.conv_pool(x, k, bias).sum())(kernel)
+    assert bool(taken) == paired
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 6])
-def test_what_is_stored_is_the_same(count):
+@pytest.mark.parametrize(
+    ("count", "devices", "looped"),
+    [(1, 1, False), (2, 1, True), (5, 1, False), (6, 1, True), (6, 2, False)],
+)
+def test_what_is_stored_is_the_same(monkeypatch, count, devices, looped):
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(count, 3, 4)), jnp.float32)
-    result = jax.jit(lambda x: numerics.stored(lambda x: x.max(1), x))(x)
-    np.testing.assert_array_equal(result, x.max(1))
+
+    def largest(x):
+        return conv._stored(lambda x: x.max(-1), x)
+
+    np.testing.assert_array_equal(jax.jit(largest)(x), x.max(-1))
+    assert ("scan" in str(jax.make_jaxpr(largest)(x))) == looped
+
+
+def test_avx512_is_recognised(tmp_path):
+    info = tmp_path / "cpuinfo"
+    assert not cpu.has_avx512(info)
+    info.write_text("flags : fpu avx2 fma\n")
+    assert not cpu.has_avx512(info)
+    info.write_text("flags : fpu avx2 avx512f avx512dq\n")
+    assert cpu.has_avx512(info)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
