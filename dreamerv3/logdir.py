@@ -16,7 +16,9 @@ import ruamel.yaml
 
 from dreamerv3 import config
 from dreamerv3.config import ConfigError, Flat, Problem, show
+from embodied.core import base, spacefile
 from embodied.envs import custom
+from embodied.run.restore import CHECKPOINTS
 
 FILE = "config.yaml"
 LOCK = "run.lock"
@@ -133,6 +135,41 @@ def check(saved: Flat, values: Flat) -> list[Problem]:
     whole = Problem("agent", f"{len(model)} changed keys", rule, _remedy("the size"))
     others = [key for key in changed if key not in model]
     return [*(_problem(key, *changed[key]) for key in others), whole]
+
+
+def has_run(logdir: str | os.PathLike) -> bool:
+    """Whether there is something to go on with."""
+    return pathlib.Path(logdir, CHECKPOINTS).exists()
+
+
+def check_spaces(
+    logdir: str | os.PathLike, obs_space: base.Spaces, act_space: base.Spaces
+) -> list[Problem]:
+    """Problems of an environment that is not the one of the run that lives there."""
+    before = spacefile.read(logdir) if has_run(logdir) else None
+    if before is None:
+        return []
+    problems = []
+    for kind, old, new in zip(
+        ("observation", "action"), before, (obs_space, act_space), strict=True
+    ):
+        for key in sorted({*old, *new}):
+            was, now = (_space(spaces.get(key)) for spaces in (old, new))
+            if was != now and not key.startswith(base.LOG_PREFIX):
+                name = f"{kind} '{key}'"
+                rule = f"the environment of this log directory has {was}"
+                problems.append(Problem(name, now, rule, _remedy("the environment")))
+    return problems
+
+
+def _space(space: elements.Space | None) -> str:
+    """What parameters and stored steps depend on, in words."""
+    if space is None:
+        return "no such key"
+    shape = f"shape {space.shape}"
+    if space.discrete and space.dtype != bool:
+        return f"{space.dtype.name}, {shape}, from {space.low} to {space.high}"
+    return f"{space.dtype.name}, {shape}"
 
 
 def _problem(key: str, old: Any, new: Any) -> Problem:

@@ -72,6 +72,8 @@ def start(
         with outputs.terminal(config):
             dispatch(config, *spaces, factory)
         return pathlib.Path(config.logdir)
+    if changed := logdir.check_spaces(config.logdir, *spaces):
+        raise ConfigError(changed)
     with logdir.hold(config.logdir):
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)

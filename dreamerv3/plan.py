@@ -13,7 +13,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamerv3.logdir import NO_TASK
+from dreamerv3.logdir import NO_TASK, has_run
 from embodied.core import base
 
 OFFLINE = "train_offline"
@@ -51,15 +51,10 @@ def describe(
     return "\n".join([*lines, *(f"{'Note:':<10}{note}" for note in notes)])
 
 
-def _is_new(config: elements.Config) -> bool:
-    """Whether there is nothing to go on with in the log directory."""
-    return not pathlib.Path(config.logdir, "ckpt").exists()
-
-
 def _logs(config: elements.Config) -> str:
     if config.script == "eval_only":
         return config.logdir
-    if _is_new(config):
+    if not has_run(config.logdir):
         return f"{config.logdir} (a new run)"
     step = _last_step(config)
     if step >= config.run.steps:
@@ -217,7 +212,7 @@ def _replay(config: elements.Config, spaces: base.Spaces) -> str:
 def _disk_hint(config: elements.Config, spaces: base.Spaces) -> list[str]:
     """A word to whoever begins a run whose replay will not fit on the disk."""
     elsewhere = config.script == "eval_only" or config.run.remote_replay
-    if elsewhere or not _is_new(config):
+    if elsewhere or has_run(config.logdir):
         return []
     logdir = pathlib.Path(config.logdir).absolute()
     there = next(path for path in (logdir, *logdir.parents) if path.exists())

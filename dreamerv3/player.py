@@ -18,7 +18,7 @@ import elements
 import numpy as np
 
 from dreamerv3 import config as settings
-from dreamerv3 import environments, main
+from dreamerv3 import environments, flags, main, rules
 from dreamerv3 import logdir as directory
 from embodied.core import base, spacefile
 from embodied.core.checkpoint import CheckpointError, read_item
@@ -169,6 +169,8 @@ def read_config(path: pathlib.Path, overrides: dict[str, Any]) -> elements.Confi
     values = settings.read_blocks().defaults
     for layer in (saved, ALONE, {"logdir": str(path)}, overrides):
         values = settings.layer(values, layer, problems)
+    wrong = rules.check(values, flags.SCRIPTS)
+    problems += [problem for problem in wrong if problem.key in overrides]
     if problems:
         raise settings.ConfigError(problems)
     return settings.to_config(values)

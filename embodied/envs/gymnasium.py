@@ -131,7 +131,7 @@ class Gymnasium(base.Env):
         return self._action.encode(action)
 
     def render(self) -> np.ndarray | None:
-        image = self._env.render() if self._env.render_mode == "rgb_array" else None
+        image = self._draw() if self._env.render_mode == "rgb_array" else None
         return image if isinstance(image, np.ndarray) else None
 
     def close(self) -> None:
@@ -140,8 +140,17 @@ class Gymnasium(base.Env):
     def _obs(self, obs: Any, special: dict[str, Any]) -> dict[str, Any]:
         values = self._value.encode(obs)
         if self._frame:
-            values |= self._frame.encode(self._env.render())
+            values |= self._frame.encode(self._draw())
         return {**{k: values[k] for k in self._obs_space if k in values}, **special}
+
+    def _draw(self) -> Any:
+        """What a person would see; raises if a package for that is missing."""
+        try:
+            return self._env.render()
+        except gymnasium.error.DependencyNotInstalled as error:
+            task = f"gymnasium_{self._env.spec.id}" if self._env.spec else "your own"
+            remedy = "install it beside dreamerv3, or go without pictures"
+            raise TaskError(task, f"it cannot be drawn: {error}", remedy) from None
 
     def _ask_frame(self) -> codecs.Image:
         """How the rendered image looks, which is known only from one."""
@@ -150,7 +159,7 @@ class Gymnasium(base.Env):
             remedy = "leave --{group}.render False"
             raise codecs.UnsupportedSpaceError(message, remedy)
         self._env.reset(seed=self._seed)
-        frame = self._env.render()
+        frame = self._draw()
         if not isinstance(frame, np.ndarray):
             message = f"it renders no array in mode '{self._env.render_mode}'"
             remedy = "leave --{group}.render False, or give its constructor "

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from dreamerv3 import config, environments, flags, main
-from embodied.core import base
+from dreamerv3.config import ConfigError
+from embodied.core import base, spacefile
 from embodied.envs.dummy import Dummy
 from embodied.run import restore
 
@@ -80,3 +81,15 @@ def test_a_held_factory_gets_the_options_of_custom_tasks():
     assert seen == [(environments.env_seed(0, 2, "train"), 2)]
     assert "96x96" in env.notes[0]
     assert base.RESET in env.act_space
+
+
+def test_a_run_of_another_environment_is_refused_untouched(tmp_path):
+    (tmp_path / "ckpt").mkdir()
+    obs = {"vector": elements.Space(np.float32, (3,))}
+    spacefile.write(tmp_path, obs, {"action": elements.Space(np.int32, (), 0, 2)})
+    before = (tmp_path / spacefile.FILE).read_text()
+    flags = ["--configs", "debug", "--task", "dummy_disc", "--logdir", str(tmp_path)]
+    with pytest.raises(ConfigError, match="observation 'vector'"):
+        main.main(flags)
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt", spacefile.FILE]
+    assert (tmp_path / spacefile.FILE).read_text() == before

@@ -175,6 +175,8 @@ def test_mistakes(logdir, tmp_path):
         dreamerv3.load(tmp_path)
     with pytest.raises(ConfigError, match="eval_mdoe"):
         dreamerv3.load(logdir, **{"agent.eval_mdoe": "greedy"})
+    with pytest.raises(ConfigError, match="must be one of sample, greedy"):
+        dreamerv3.load(logdir, **{"agent.eval_mode": "gredy"})
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         dreamerv3.laod  # noqa: B018
 

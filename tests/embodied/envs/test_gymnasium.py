@@ -194,6 +194,17 @@ def test_render_gives_image_and_vector_or_only_the_image():
     check_env(lambda: env, steps=5)
 
 
+def test_a_missing_package_for_pictures_is_named(monkeypatch):
+    def draw(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.render", draw)
+    env = envs.make("gym_CartPole-v1", shown=True)
+    env.step({"reset": True, "action": 0})
+    with pytest.raises(registry.TaskError, match=r"CartPole-v1.*pygame is not inst"):
+        env.render()
+
+
 def test_gray():
     env = envs.make("gym_CartPole-v1", render=True, gray=True, resize=(32, 48))
     assert env.obs_space["image"].shape == (32, 48, 1)
