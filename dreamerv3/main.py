@@ -63,17 +63,18 @@ def start(
             place(config)
         return pathlib.Path(config.logdir)
     spaces, notes = look(config, factory)  # Raises before anything is written.
+    trains = config.script in TRAINING
+    if trains and (problems := logdir.check_spaces(config.logdir, *spaces)):
+        raise ConfigError(problems)
     for key, (old, new) in logdir.differences(saved, values).items():
         if key == "script":
             continue  # Another look at the same run, no change of it.
         elements.print(f"Changed since the last run: {key} from {old} to {new}.")
-    if config.script not in TRAINING:
+    if not trains:
         elements.print(plan.describe(config, *spaces, notes), flush=True)
         with outputs.terminal(config):
             dispatch(config, *spaces, factory)
         return pathlib.Path(config.logdir)
-    if changed := logdir.check_spaces(config.logdir, *spaces):
-        raise ConfigError(changed)
     with logdir.hold(config.logdir):
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)

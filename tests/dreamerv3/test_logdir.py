@@ -9,6 +9,7 @@ import pytest
 
 from dreamerv3 import config, logdir
 from embodied.core import spacefile
+from embodied.envs.dummy import Dummy
 
 DEFAULTS = config.read_blocks().defaults
 
@@ -105,6 +106,13 @@ def test_the_environment_of_a_run_may_not_change(tmp_path, changes, words):
     assert len(problems) == bool(words)
     for word in words:
         assert word in " ".join(problems[0])
+
+
+def test_the_same_environment_goes_on(tmp_path):
+    env = Dummy()
+    spacefile.write(tmp_path, env.obs_space, env.act_space)
+    (tmp_path / "ckpt").mkdir()
+    assert not logdir.check_spaces(tmp_path, env.obs_space, env.act_space)
 
 
 def test_a_run_without_spaces_goes_on(tmp_path):
