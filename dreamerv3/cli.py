@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -59,6 +60,9 @@ def dispatch(argv: Sequence[str]) -> None:
         module = importlib.import_module(f"dreamerv3.commands.{name}")
         module.main(argv[1:])
         return
+    if word == "--version":
+        print(version())
+        return
     near = nearest_commands(word)
     if near:
         remedy = f"did you mean dreamerv3 {' or '.join(near)}?"
@@ -66,6 +70,13 @@ def dispatch(argv: Sequence[str]) -> None:
     from dreamerv3 import main  # Imports what only training needs.
 
     main.main(argv)
+
+
+def version() -> str:
+    """Name and version of the package: the whole one, or the one for environments."""
+    names = {found.name for found in importlib.metadata.distributions()}
+    name = "dreamerv3" if "dreamerv3" in names else "dreamerv3-env"
+    return f"{name} {importlib.metadata.version(name)}"
 
 
 def nearest_commands(word: str) -> list[str]:

@@ -13,6 +13,7 @@ from dreamerv3.config import Blocks, Problem
 USAGE = """\
 Usage: dreamerv3 [--configs NAME…] [--KEY VALUE…]
        dreamerv3 COMMAND [--help] …
+       dreamerv3 --version
 
 Trains a DreamerV3 agent. Run the same command again to go on where it stopped.
 

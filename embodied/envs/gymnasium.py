@@ -19,6 +19,11 @@ from embodied.envs.registry import TaskError
 OBS, ACTION, IMAGE = "obs", "action", "image"  # Keys of spaces that have no name.
 REMEDY = "wrap the environment to give Box, Discrete, MultiDiscrete, MultiBinary, "
 REMEDY += "Dict or Tuple instead"
+# What the methods of an environment return.
+RETURNS = {
+    "reset": ("observation", "info"),
+    "step": ("observation", "reward", "terminated", "truncated", "info"),
+}
 TEXT_REMEDY = "wrap the environment to give tokens, for example as MultiDiscrete"
 
 
@@ -115,11 +120,12 @@ class Gymnasium(base.Env):
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         if action[base.RESET] or self._done:
-            obs, _ = self._env.reset(seed=self._seed)
+            obs, _ = _unpack("reset", self._env.reset(seed=self._seed))
             self._seed, self._done = None, False
             return self._obs(obs, base.special_values(is_first=True))
         value = self._action.decode(action)
-        obs, reward, terminated, truncated, _ = self._env.step(value)
+        outs = _unpack("step", self._env.step(value))
+        obs, reward, terminated, truncated, _ = outs
         self._done = bool(terminated or truncated)
         special = base.special_values(
             float(reward), False, self._done, bool(terminated)
@@ -168,6 +174,17 @@ class Gymnasium(base.Env):
         codec = codecs.Image(IMAGE, elements.Space(np.uint8, frame.shape))
         self._obs_space |= codec.spaces
         return codec
+
+
+def _unpack(method: str, result: Any) -> Any:
+    """The values that a method returned; raises if they are those of the old Gym."""
+    if isinstance(result, tuple) and len(result) == len(RETURNS[method]):
+        return result
+    found = f"{len(result)} values" if isinstance(result, tuple) else "one value"
+    raise wrappers.SpaceError(
+        f"{method} returned {found}, Gymnasium's is a tuple of "
+        f"{len(RETURNS[method])}: {', '.join(RETURNS[method])}"
+    )
 
 
 def _create(name: str, arguments: dict[str, Any]) -> gymnasium.Env:

@@ -1,5 +1,7 @@
 """How the command ends when it does not end well."""
 
+import re
+
 import pytest
 
 from dreamerv3 import cli
@@ -31,3 +33,8 @@ def test_what_may_be_meant(word, remedy):
     with pytest.raises(ConfigError) as info:
         cli.dispatch([word])
     assert remedy in info.value.problems[0].remedy
+
+
+def test_the_version(capsys):
+    cli.dispatch(["--version"])
+    assert re.fullmatch(r"dreamerv3 \d+\.\d+\.\d+\n", capsys.readouterr().out)

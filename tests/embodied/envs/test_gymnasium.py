@@ -205,6 +205,22 @@ def test_a_missing_package_for_pictures_is_named(monkeypatch):
         env.render()
 
 
+@pytest.mark.parametrize(
+    ("method", "result", "words"),
+    [
+        ("reset", 0, "reset returned one value, .* tuple of 2: observation, info"),
+        ("step", (0, 0.0, False, {}), "step returned 4 values, .* terminated, trunc"),
+    ],
+)
+def test_the_old_gym_is_recognised(monkeypatch, method, result, words):
+    env = Fake(gs.Discrete(2), gs.Discrete(2))
+    adapted = adapt("fake", env)
+    adapted.step({"reset": True, "action": 0})
+    monkeypatch.setattr(env, method, lambda *args, **kwargs: result)
+    with pytest.raises(wrappers.SpaceError, match=words):
+        adapted.step({"reset": method == "reset", "action": 0})
+
+
 def test_gray():
     env = envs.make("gym_CartPole-v1", render=True, gray=True, resize=(32, 48))
     assert env.obs_space["image"].shape == (32, 48, 1)
