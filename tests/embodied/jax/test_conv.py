@@ -11,11 +11,11 @@ from jax import lax
 from embodied.jax import conv, cpu, numerics
 
 # Few and many channels take different paths; 3x3 kernels have another cell grid.
+MANY = [(4, 4, 40, 3, 5), (8, 8, 34, 40, 5)]
 SHAPES = [
+    *MANY,
     (8, 8, 3, 5, 5),
     (8, 4, 20, 6, 5),
-    (4, 4, 40, 3, 5),
-    (8, 8, 34, 40, 5),
     (4, 8, 3, 5, 3),
     (4, 8, 6, 5, 3),
     (8, 8, 6, 5, 7),
@@ -45,13 +45,22 @@ def arrays(height, width, channels, units, size):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("pairs", [0, 64])
 @pytest.mark.parametrize(
     ("fast", "plain"),
     [(conv.conv_pool, plain_pool), (conv.upsample_conv, plain_upsample)],
 )
-def test_values_and_gradients(monkeypatch, fast, plain, shape, pairs):
-    monkeypatch.setattr(conv, "GRAD_CHANNELS", pairs)
+def test_values_and_gradients(fast, plain, shape):
+    check_values_and_gradients(fast, plain, shape)
+
+
+@pytest.mark.parametrize("shape", MANY)
+@pytest.mark.parametrize("limit", [0, 64])
+def test_values_and_gradients_with_and_without_pairs(monkeypatch, shape, limit):
+    monkeypatch.setattr(conv, "GRAD_CHANNELS", limit)
+    check_values_and_gradients(conv.conv_pool, plain_pool, shape)
+
+
+def check_values_and_gradients(fast, plain, shape):
     args = arrays(*shape)
 
     def both(fn):
