@@ -119,6 +119,8 @@ class Worker:
             self._process.kill()
             self._process.join()
             text = f"{silence(self._beat, self._patience())}, so it was killed"
+        elif self.done():
+            return False  # It returned just now, after the supervisor had looked.
         else:
             text = self._last_words()
         self._count_failure(text, backoff)

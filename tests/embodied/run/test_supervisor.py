@@ -14,6 +14,7 @@ import pytest
 
 from embodied.run import role, signals, supervisor
 from embodied.run.supervisor import Role, RoleError, Supervisor
+from embodied.run.worker import Worker
 
 
 def write(path, text):
@@ -303,3 +304,16 @@ def test_children_die_with_a_killed_supervisor(tmp_path):
         [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10
     )
     assert not alive
+
+
+@pytest.mark.parametrize(("target", "failed"), [(complete_after, False), (crash, True)])
+def test_a_role_that_returns_between_two_looks_has_not_failed(tmp_path, target, failed):
+    args = (tmp_path / "log", 0, 1)[: 3 if failed else 2]
+    worker = Worker(Role("role", target, args, budget=5))
+    worker.start()
+    deadline = time.monotonic() + 60
+    while worker.alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not worker.revive([60])
+    assert worker.done() != failed
+    assert (worker.sentinel is None) == failed  # It waits for a restart.
