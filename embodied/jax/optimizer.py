@@ -1,13 +1,15 @@
 """LaProp with adaptive gradient clipping, as Optax transformations.
 
-Tensors of equal shape are stacked and updated together: a model has many small ones,
-and every separate operation costs time to compile and to start.
+Small tensors are updated together, as rows of one matrix: a model has a hundred of
+them, and every separate operation costs time to compile and to start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +17,31 @@ import optax
 from jaxtyping import Array, Float, Int
 
 Tree = Any
-Groups = tuple[Array, ...]  # Tensors of equal shape, [N, *shape] each.
-MAX_STACKED = 2**17  # Tensors with more elements stay on their own.
+LANES = 1024  # Numbers per row; what a tensor leaves of its last one is zero.
+MAX_PACKED = 2**17  # Tensors with more elements stay on their own.
+
+
+class Packed(eqx.Module):
+    """The tensors of a tree, the small ones as rows of one matrix."""
+
+    rows: Float[Array, "R L"]
+    large: tuple[Array, ...]
+    owner: tuple[int, ...] = eqx.field(static=True)  # Small tensor of each row.
+
+    def norms(self) -> Float[Array, " N"]:
+        """Euclidean norm of each tensor, the small ones first."""
+        owner = np.arange(self.owner[-1] + 1)[:, None] == np.array(self.owner)
+        sums = jnp.square(self.rows).sum(1)
+        small = jnp.dot(owner.astype(np.float32), sums, precision="highest")
+        large = [jnp.square(x).sum()[None] for x in self.large]
+        return jnp.sqrt(jnp.concatenate([small, *large]))
+
+    def scale(self, factors: Float[Array, " N"]) -> Packed:
+        """Each tensor times its factor."""
+        rows = self.rows * factors[np.array(self.owner)][:, None]
+        others = factors[self.owner[-1] + 1 :]
+        large = tuple(x * f for x, f in zip(self.large, others, strict=True))
+        return Packed(rows, large, self.owner)
 
 
 class ClipState(NamedTuple):
@@ -30,44 +55,26 @@ class LaPropState(NamedTuple):
     """State of `scale_by_laprop`."""
 
     step: Int[Array, ""]  # Updates so far.
-    mu: Groups  # Momentum of the scaled gradients.
-    nu: Groups  # Running mean of the squared gradients.
-
-
-def clip_agc(
-    grad: Float[Array, "N ..."],
-    grad_norm: Float[Array, " N"],
-    param_norm: Float[Array, " N"],
-    clip: float,
-    pmin: float,
-) -> Float[Array, "N ..."]:
-    """g · min(1, clip · max(pmin, ‖w‖) / ‖g‖), per tensor."""
-    bound = clip * jnp.maximum(pmin, param_norm)
-    factor = jnp.minimum(1.0, bound / jnp.maximum(grad_norm, 1e-30))
-    return grad * factor.reshape((-1,) + (1,) * (grad.ndim - 1))
-
-
-def tensor_norms(x: Float[Array, "N ..."]) -> Float[Array, " N"]:
-    """Euclidean norm of each tensor of a group."""
-    return jnp.sqrt(jnp.sum(jnp.square(x), tuple(range(1, x.ndim))))
+    mu: Packed  # Momentum of the scaled gradients.
+    nu: Packed  # Running mean of the squared gradients.
 
 
 def adaptive_clip(clip: float, pmin: float = 1e-3) -> optax.GradientTransformation:
-    """Clip each gradient to a multiple of the norm of its parameter; 0 is off."""
+    """g · min(1, clip · max(pmin, ‖w‖) / ‖g‖) for each tensor; 0 is off."""
 
-    def init(params: Groups) -> ClipState:
+    def init(params: Packed) -> ClipState:
         del params
         return ClipState(jnp.zeros(()), jnp.zeros(()))
 
     def update(
-        grads: Groups, state: ClipState, params: Groups
-    ) -> tuple[Groups, ClipState]:
-        gnorms, pnorms = ([tensor_norms(x) for x in xs] for xs in (grads, params))
+        grads: Packed, state: ClipState, params: Packed
+    ) -> tuple[Packed, ClipState]:
+        del state
+        gnorms, pnorms = grads.norms(), params.norms()
         if clip:
-            pairs = zip(grads, gnorms, pnorms, strict=True)
-            grads = tuple(clip_agc(*args, clip, pmin) for args in pairs)
-        totals = (jnp.linalg.norm(jnp.concatenate(xs)) for xs in (gnorms, pnorms))
-        return grads, ClipState(*totals)
+            bound = clip * jnp.maximum(pmin, pnorms)
+            grads = grads.scale(jnp.minimum(1.0, bound / jnp.maximum(gnorms, 1e-30)))
+        return grads, ClipState(jnp.linalg.norm(gnorms), jnp.linalg.norm(pnorms))
 
     return optax.GradientTransformation(init, update)
 
@@ -107,41 +114,50 @@ def scale_by_laprop(
     return optax.GradientTransformation(init, update)
 
 
-def by_shape(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Run a transformation on stacks of equally shaped tensors."""
+def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Run a transformation on packed tensors."""
 
     def init(params: Tree) -> Any:
-        return inner.init(_stack(jax.tree.leaves(params)))
+        return inner.init(_pack(jax.tree.leaves(params)))
 
     def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, Any]:
         leaves, structure = jax.tree.flatten(grads)
-        stacks = (_stack(leaves), state, _stack(jax.tree.leaves(params)))
-        updates, state = inner.update(*stacks)
-        return jax.tree.unflatten(structure, _unstack(updates, leaves)), state
+        args = (_pack(leaves), state, _pack(jax.tree.leaves(params)))
+        updates, state = inner.update(*args)
+        return jax.tree.unflatten(structure, _unpack(updates, leaves)), state
 
     return optax.GradientTransformation(init, update)
 
 
-def _indices(leaves: list[Array]) -> list[list[int]]:
-    """Positions of the leaves of each group."""
-    groups: dict[Any, list[int]] = {}
-    for index, leaf in enumerate(leaves):
-        large = int(np.prod(leaf.shape, dtype=int)) > MAX_STACKED
-        groups.setdefault((leaf.shape, index if large else -1), []).append(index)
-    return list(groups.values())
+def _pack(leaves: Sequence[Array]) -> Packed:
+    small = [x.reshape(-1) for x in leaves if x.size <= MAX_PACKED]
+    counts = [_row_count(x) for x in small]
+    parts = [
+        part
+        for x, count in zip(small, counts, strict=True)
+        for part in (x, np.zeros(count * LANES - x.size, x.dtype))
+    ]
+    rows = jnp.concatenate(parts).reshape(-1, LANES)
+    large = tuple(x for x in leaves if x.size > MAX_PACKED)
+    owner = tuple(np.repeat(np.arange(len(small)), counts).tolist())
+    return Packed(rows, large, owner)
 
 
-def _stack(leaves: list[Array]) -> Groups:
-    groups = _indices(leaves)
-    return tuple(jnp.stack([leaves[i] for i in group]) for group in groups)
-
-
-def _unstack(groups: Groups, leaves: list[Array]) -> list[Array]:
-    result = list(leaves)
-    for values, indices in zip(groups, _indices(leaves), strict=True):
-        for value, index in zip(values, indices, strict=True):
-            result[index] = value
+def _unpack(values: Packed, leaves: Sequence[Array]) -> list[Array]:
+    """Tensors of the same shapes as `leaves`."""
+    result, large, start = [], iter(values.large), 0
+    for leaf in leaves:
+        if leaf.size > MAX_PACKED:
+            result.append(next(large))
+            continue
+        rows = values.rows[start : start + _row_count(leaf)]
+        result.append(rows.reshape(-1)[: leaf.size].reshape(leaf.shape))
+        start += len(rows)
     return result
+
+
+def _row_count(tensor: Array) -> int:
+    return -(-tensor.size // LANES)
 
 
 def laprop(
@@ -154,7 +170,7 @@ def laprop(
 ) -> optax.GradientTransformation:
     """AGC, LaProp, and a learning rate that grows linearly over `warmup` updates."""
     schedule = optax.linear_schedule(0.0, lr, warmup) if warmup else lr
-    return by_shape(
+    return packed(
         optax.chain(
             adaptive_clip(agc),
             scale_by_laprop(beta1, beta2, eps),
