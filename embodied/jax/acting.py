@@ -112,7 +112,7 @@ class Acting:
 
             if not self.config.jax.jit:
                 return bound
-            self.compiled[name] = jax.jit(bound, **jit).lower(*args).compile()
+            self.compiled[name] = devices.compile_for(jax.jit(bound, **jit), args)
         return self.compiled[name]
 
     def _step(

@@ -197,7 +197,7 @@ class Agent(base.Agent):
                 donate_argnums=(0,) if kind == "train" else (),
             )
             if self.config.jax.jit:
-                self.compiled[kind, shapes] = fn.lower(*args).compile()
+                self.compiled[kind, shapes] = devices.compile_for(fn, args)
                 cpu.release()
             else:
                 self.compiled[kind, shapes] = _interpreted(fn)

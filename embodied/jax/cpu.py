@@ -12,6 +12,9 @@ import sys
 # on one thread; without it they go to Eigen, which uses all threads.
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type"
 
+# LLVM at its third level takes a fifth longer to compile for steps as fast.
+COMPILER_OPTIONS = {"xla_backend_optimization_level": 2}
+
 # glibc returns every large buffer to the kernel, so that each step pays again for the
 # page faults of all its temporaries. Keep them: no mmap, no trimming. Few arenas, as
 # each keeps its own; with a single one, threads wait for each other in every matrix

@@ -87,6 +87,12 @@ def pick(indices: Sequence[int], name: str) -> list[jax.Device]:
     return [devices[i] for i in indices]
 
 
+def compile_for(fn: Any, args: Sequence[Any]) -> Any:
+    """A jitted function, compiled for arguments of these shapes and places."""
+    options = cpu.COMPILER_OPTIONS if jax.default_backend() == "cpu" else None
+    return fn.lower(*args).compile(options)
+
+
 def compute_dtype(name: str) -> str:
     """bfloat16 on accelerators and float32 on CPU, unless named."""
     if name != "auto":
