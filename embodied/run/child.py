@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import traceback
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -25,28 +26,30 @@ LAST_WORDS = 1 << 15  # Characters of a traceback, so that a pipe can hold it.
 def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     """The life of a role's process."""
     _die_with(parent)
-    role.attach(beat)
+    leave = partial(_leave, pipe)
+    role.attach(beat, leave)
     _listen()
     try:
         target, args = parcel.loads(payload)
         target(*args)
-    except role.StoppedError:
-        _exit(0)  # It was asked to end while it waited for another role.
-    except BaseException:
-        text = traceback.format_exc()
+    except BaseException as error:
+        leave(error)
+    leave(None)
+
+
+def _leave(pipe: Any, error: BaseException | None) -> None:
+    """End now: threads of a role that returned or failed must not keep it alive."""
+    # One that was asked to end while it waited for another role did not fail.
+    failed = error is not None and not isinstance(error, role.StoppedError)
+    if failed:
+        text = "".join(traceback.format_exception(error))
         if role.stopping():
             print(text, file=sys.stderr, flush=True)
         pipe.send(text[-LAST_WORDS:])
         pipe.close()
-        _exit(1)
-    _exit(0)
-
-
-def _exit(code: int) -> None:
-    """End now: threads of a role that returned or failed must not keep it alive."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(int(failed))
 
 
 def _listen() -> None:

@@ -34,6 +34,7 @@ class Beat(ctypes.Structure):
 
 
 _beat: Beat = Beat()
+_leave: Callable[[BaseException | None], None] | None = None
 _parts: dict[str, Part] = {}
 
 
@@ -109,10 +110,18 @@ def request_stop() -> None:
     _stop.set()
 
 
-def attach(shared: Beat) -> None:
+def leave(error: BaseException | None = None) -> None:
+    """End this process now, whatever its threads do, if it is that of a role alone."""
+    if _leave:
+        _leave(error)
+
+
+def attach(
+    shared: Beat, leave: Callable[[BaseException | None], None] | None = None
+) -> None:
     """Begin anew: nobody asked to stop, and beats go to where the supervisor looks."""
-    global _beat
+    global _beat, _leave
     _stop.clear()
     _completed.clear()
     _parts.clear()
-    _beat = shared
+    _beat, _leave = shared, leave

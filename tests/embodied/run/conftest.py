@@ -13,4 +13,5 @@ def fresh_role(monkeypatch):
     monkeypatch.setattr(role, "_completed", threading.Event())
     monkeypatch.setattr(role, "_beat", role.Beat())
     monkeypatch.setattr(role, "_parts", {})
+    monkeypatch.setattr(role, "_leave", None)
     return role

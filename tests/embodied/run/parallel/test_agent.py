@@ -1,5 +1,6 @@
 """Actor and learner around one agent: barrier, checkpoint, failure of either."""
 
+import contextlib
 import threading
 
 import elements
@@ -120,14 +121,18 @@ def test_the_failure_of_one_ends_the_other_and_is_raised(monkeypatch, who):
 
 @pytest.mark.parametrize("dirty", [False, True])
 def test_a_learner_that_compiles_is_not_waited_for(monkeypatch, dirty):
-    release, saved = threading.Event(), []
+    release, saved, left = threading.Event(), [], []
+
+    def leave(error):
+        left.append(error)
+        release.set()  # A process would be gone now.
 
     def compile_for_long(agent, barrier, args):
         part = role.Part("learner")
         part.dirty = dirty  # Whether it had done updates before.
         barrier.wait(10)
-        release.wait(20)
-        saved.append(agent)
+        assert release.wait(20)
+        saved.append(len(left))
         part.close()
 
     def act(agent, barrier, args):
@@ -135,10 +140,15 @@ def test_a_learner_that_compiles_is_not_waited_for(monkeypatch, dirty):
         role.request_stop()
         if dirty:
             threading.Timer(0.5, release.set).start()
+        else:
+            raise ValueError("broken on purpose")
 
     monkeypatch.setattr(agent_module, "parallel_learner", compile_for_long)
     monkeypatch.setattr(agent_module, "parallel_actor", act)
     monkeypatch.setattr(agent_module, "LEARNER_TIMEOUT", 0.1)
-    parallel_agent(lambda: "agent", elements.Config())
-    assert saved == (["agent"] if dirty else [])
-    release.set()
+    role.attach(role.Beat(), leave)
+    failure = pytest.raises(ValueError, match="broken on purpose")
+    with contextlib.nullcontext() if dirty else failure:
+        parallel_agent(lambda: "agent", elements.Config())
+    assert saved == [0 if dirty else 1]
+    assert [str(error) for error in left] == ([] if dirty else ["broken on purpose"])
