@@ -37,8 +37,9 @@ def train(
     their group, `run={"steps": 1000}`, or by both, `**{"run.steps": 1000}`.
 
     Mistakes raise before anything is started: `dreamerv3.config.ConfigError` for
-    settings, `embodied.envs.registry.TaskError` for a task that cannot be made, and
-    `embodied.core.wrappers.SpaceError` for one whose spaces no agent can take.
+    settings, `embodied.envs.registry.TaskError` for a task that cannot be made or
+    reset, and `embodied.core.wrappers.SpaceError` for one whose spaces no agent can
+    take or whose first observation breaks them.
 
     The run has several processes, each of which imports the program that called this.
     So a program has to call it under `if __name__ == "__main__":`.

@@ -16,6 +16,8 @@ from dreamerv3 import config as settings
 from dreamerv3 import flags, rules
 from embodied.core import base, batchenv, wrappers
 from embodied.envs import custom, registry
+from embodied.envs.faults import user_traceback
+from embodied.envs.registry import TaskError
 
 
 def read_config(task: str, argv: Sequence[str]) -> elements.Config:
@@ -53,6 +55,21 @@ def make_bare_env(
     options = {**config.env.get(registry.suite_of(config.task), {}), **overrides}
     seed = env_seed(config.seed, index, mode)
     return registry.make(config.task, seed, index, **options)
+
+
+def try_reset(env: base.Env, task: str) -> None:
+    """Raise if the first observation fails or breaks its spaces.
+
+    In a run that would be told once for each restart of each environment.
+    """
+    action = {k: np.zeros(v.shape, v.dtype) for k, v in env.act_space.items()}
+    try:
+        env.step({**action, base.RESET: np.array(True)})
+    except (wrappers.SpaceError, TaskError):
+        raise
+    except Exception as error:
+        rule = f"its reset raised:\n{user_traceback(error)}"
+        raise TaskError(task, rule, "mend what the traceback names") from None
 
 
 class EnvFactory:

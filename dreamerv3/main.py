@@ -18,7 +18,7 @@ import embodied.streams
 from dreamerv3 import config as settings
 from dreamerv3 import flags, logdir, offline, outputs, placement, plan, rules
 from dreamerv3.config import ConfigError, Problem
-from dreamerv3.environments import EnvFactory, make_env
+from dreamerv3.environments import EnvFactory, make_env, try_reset
 from dreamerv3.flags import SCRIPTS
 from dreamerv3.viewing import report
 from embodied.core import base, spacefile
@@ -130,7 +130,10 @@ def look(
     if known:
         return known, ()
     env = make_env(config, 0, factory=factory)
-    env.close()
+    try:
+        try_reset(env, config.task)
+    finally:
+        env.close()
     if config.script == offline.SCRIPT:
         offline.check_env(config, env)
     return (env.obs_space, env.act_space), env.notes

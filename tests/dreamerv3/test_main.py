@@ -4,10 +4,13 @@ import elements
 import numpy as np
 import pytest
 
+import dreamerv3
 from dreamerv3 import config, environments, flags, main
 from dreamerv3.config import ConfigError
 from embodied.core import base, spacefile
+from embodied.core.wrappers import SpaceError
 from embodied.envs.dummy import Dummy
+from embodied.envs.registry import TaskError
 from embodied.run import restore
 
 BLOCKS = config.read_blocks()
@@ -93,3 +96,31 @@ def test_a_run_of_another_environment_is_refused_untouched(tmp_path):
         main.main(flags)
     assert [path.name for path in tmp_path.iterdir()] == ["ckpt", spacefile.FILE]
     assert (tmp_path / spacefile.FILE).read_text() == before
+
+
+class Torn(Dummy):
+    """Shows another shape than its space says, or fails to show anything."""
+
+    fails = False
+
+    def step(self, action):
+        if self.fails:
+            raise KeyError("broken on purpose")
+        return super().step(action) | {"vector": np.zeros(5, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "text"),
+    [
+        (False, SpaceError, "observation 'vector' is"),
+        (True, TaskError, "broken on purpose"),
+    ],
+)
+def test_a_first_observation_that_fails_starts_nothing(
+    tmp_path, monkeypatch, fails, error, text
+):
+    monkeypatch.setattr(Torn, "fails", fails)
+    logdir = tmp_path / "run"
+    with pytest.raises(error, match=text):
+        dreamerv3.train(lambda: Torn("disc"), "debug", logdir=str(logdir))
+    assert not logdir.exists()

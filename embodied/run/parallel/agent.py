@@ -53,6 +53,9 @@ def leave_early(actor: Thread, learned: threading.Event) -> None:
     actor.join()  # It ends when the run is complete, or this process has to end.
     if role.completed() or learned.wait(LEARNER_TIMEOUT) or role.dirty():
         return
+    if not actor.error:
+        note = "Nothing was trained since the start: the first update still compiled."
+        elements.print(note, color="yellow", flush=True)
     role.leave(actor.error)
 
 
