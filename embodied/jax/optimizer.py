@@ -26,22 +26,26 @@ class Packed(eqx.Module):
 
     rows: Float[Array, "R L"]
     large: tuple[Array, ...]
-    owner: tuple[int, ...] = eqx.field(static=True)  # Small tensor of each row.
+    counts: tuple[int, ...] = eqx.field(static=True)  # Rows of each small tensor.
 
     def norms(self) -> Float[Array, " N"]:
         """Euclidean norm of each tensor, the small ones first."""
-        owner = np.arange(self.owner[-1] + 1)[:, None] == np.array(self.owner)
+        owners = np.arange(len(self.counts))[:, None] == self._owners()
         sums = jnp.square(self.rows).sum(1)
-        small = jnp.dot(owner.astype(np.float32), sums, precision="highest")
+        small = jnp.dot(owners.astype(np.float32), sums, precision="highest")
         large = [jnp.square(x).sum()[None] for x in self.large]
         return jnp.sqrt(jnp.concatenate([small, *large]))
 
     def scale(self, factors: Float[Array, " N"]) -> Packed:
         """Each tensor times its factor."""
-        rows = self.rows * factors[np.array(self.owner)][:, None]
-        others = factors[self.owner[-1] + 1 :]
+        rows = self.rows * factors[self._owners()][:, None]
+        others = factors[len(self.counts) :]
         large = tuple(x * f for x, f in zip(self.large, others, strict=True))
-        return Packed(rows, large, self.owner)
+        return Packed(rows, large, self.counts)
+
+    def _owners(self) -> np.ndarray:
+        """The small tensor of each row."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
 
 
 class ClipState(NamedTuple):
@@ -130,17 +134,13 @@ def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
 
 
 def _pack(leaves: Sequence[Array]) -> Packed:
-    small = [x.reshape(-1) for x in leaves if x.size <= MAX_PACKED]
-    counts = [_row_count(x) for x in small]
-    parts = [
-        part
-        for x, count in zip(small, counts, strict=True)
-        for part in (x, np.zeros(count * LANES - x.size, x.dtype))
-    ]
+    small = [x for x in leaves if x.size <= MAX_PACKED]
+    counts = tuple(_row_count(x) for x in small)
+    parts: list[Any] = [np.zeros(0, np.float32)]  # Perhaps there are no others.
+    for x, count in zip(small, counts, strict=True):
+        parts += [x.reshape(-1), np.zeros(count * LANES - x.size, np.float32)]
     rows = jnp.concatenate(parts).reshape(-1, LANES)
-    large = tuple(x for x in leaves if x.size > MAX_PACKED)
-    owner = tuple(np.repeat(np.arange(len(small)), counts).tolist())
-    return Packed(rows, large, owner)
+    return Packed(rows, tuple(x for x in leaves if x.size > MAX_PACKED), counts)
 
 
 def _unpack(values: Packed, leaves: Sequence[Array]) -> list[Array]:
