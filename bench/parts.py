@@ -13,6 +13,7 @@ import optax
 from dreamerv3 import decoder, imagination
 from dreamerv3.rollout import Latent
 from dreamerv3.rssm import feature
+from embodied.jax import devices
 
 
 def total(tree: Any) -> Any:
@@ -81,7 +82,7 @@ def part_functions(agent: Any, data: dict[str, Any]) -> dict[str, Callable[[], A
 
 
 def _bind(fn: Callable[..., Any], args: Any) -> Callable[[], Any]:
-    compiled = jax.jit(fn).lower(*args).compile()
+    compiled = devices.compile_for(jax.jit(fn), args)
 
     def call() -> Any:
         return jax.block_until_ready(compiled(*args))

@@ -30,7 +30,7 @@ def cli() -> None:
         problem = Problem("task", error.task, error.rule, error.remedy)
         print(flags.problems_text([problem]), file=sys.stderr)
         sys.exit(2)
-    except wrappers.SpaceError as error:  # While an environment was made.
+    except wrappers.SpaceError as error:  # Of an environment made or reset.
         remedy = "dreamerv3 check-env TASK finds all of what is wrong with it"
         problem = Problem("task", "", str(error), remedy)
         print(flags.problems_text([problem]), file=sys.stderr)

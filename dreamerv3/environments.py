@@ -6,6 +6,7 @@ JAX nor what metrics need.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ from dreamerv3 import flags, rules
 from embodied.core import base, batchenv, wrappers
 from embodied.envs import custom, registry
 from embodied.envs.faults import user_traceback
-from embodied.envs.registry import TaskError
 
 
 def read_config(task: str, argv: Sequence[str]) -> elements.Config:
@@ -65,11 +65,13 @@ def try_reset(env: base.Env, task: str) -> None:
     action = {k: np.zeros(v.shape, v.dtype) for k, v in env.act_space.items()}
     try:
         env.step({**action, base.RESET: np.array(True)})
-    except (wrappers.SpaceError, TaskError):
-        raise
     except Exception as error:
+        with contextlib.suppress(Exception):  # What is broken may not close, either.
+            env.close()
+        if isinstance(error, wrappers.SpaceError | registry.TaskError):
+            raise
         rule = f"its reset raised:\n{user_traceback(error)}"
-        raise TaskError(task, rule, "mend what the traceback names") from None
+        raise registry.TaskError(task, rule, "mend what the traceback names") from None
 
 
 class EnvFactory:

@@ -62,7 +62,8 @@ def start(
         with outputs.terminal(config):
             place(config)
         return pathlib.Path(config.logdir)
-    spaces, notes = look(config, factory)  # Raises before anything is written.
+    # Raises before anything is written.
+    spaces, notes = look(config, factory, reset=True)
     trains = config.script in TRAINING
     if trains and (problems := logdir.check_spaces(config.logdir, *spaces)):
         raise ConfigError(problems)
@@ -121,19 +122,23 @@ def resolve(
 
 
 def look(
-    config: elements.Config, factory: Callable[..., Any] | None = None
+    config: elements.Config,
+    factory: Callable[..., Any] | None = None,
+    reset: bool = False,
 ) -> tuple[tuple[base.Spaces, base.Spaces], Sequence[str]]:
-    """What the agent will see and do, and what a person should know of that."""
+    """What the agent will see and do, and what a person should know of that.
+
+    With `reset` an environment that cannot be reset is refused.
+    """
     if not offline.has_env(config):
         return offline.spaces(config), ()
     known = known_spaces(config.flat)
     if known:
         return known, ()
     env = make_env(config, 0, factory=factory)
-    try:
+    if reset:
         try_reset(env, config.task)
-    finally:
-        env.close()
+    env.close()
     if config.script == offline.SCRIPT:
         offline.check_env(config, env)
     return (env.obs_space, env.act_space), env.notes

@@ -154,7 +154,7 @@ def load(logdir: str | pathlib.Path, **overrides: Any) -> Player:
     source = restore.find_agent(path)
     spaces = spacefile.read(path) or main.ask_spaces(config)
     agent = main.make_agent(config, *spaces, quiet=True)
-    agent.load(restore.read_agent(agent, source))
+    agent.load(restore.read_agent(agent, source), regex=".*")  # Its parameters.
     return Player(agent, config, read_item(source, "learner")["step"])
 
 

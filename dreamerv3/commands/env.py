@@ -110,6 +110,7 @@ def read_address(connect: str, key: str | None) -> tuple[str, rpc.ClientKeys | N
 def ask_spaces(config: elements.Config) -> dict[str, Any]:
     """What the task's environment shows and takes."""
     env = environments.make_env(config)
+    environments.try_reset(env, config.task)
     env.close()
     return spacefile.encode(env.obs_space, env.act_space)
 

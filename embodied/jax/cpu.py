@@ -12,13 +12,11 @@ import sys
 # on one thread; without it they go to Eigen, which uses all threads.
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type"
 
-# LLVM at its third level takes a fifth longer to compile for steps as fast.
-COMPILER_OPTIONS = {"xla_backend_optimization_level": 2}
-
 # glibc returns every large buffer to the kernel, so that each step pays again for the
-# page faults of all its temporaries. Keep them: no mmap, no trimming. Few arenas, as
-# each keeps its own; with a single one, threads wait for each other in every matrix
-# product once compiling has left it in pieces (2.5x slower steps, 1.5x compiling).
+# page faults of all its temporaries. Keep them: no mmap, no trimming, which it heeds in
+# the main thread only. Few arenas, as each keeps small ones of its own; with a single
+# one, threads wait for each other in every matrix product once compiling has left it in
+# pieces (2.5x slower steps, 1.5x compiling).
 _MALLOPT = ((-8, 4), (-4, 0), (-1, 2**31 - 1), (-2, 2**26))
 
 
@@ -31,6 +29,12 @@ def tune() -> None:
     if sys.platform == "linux" and mallopt:
         for option, value in _MALLOPT:
             mallopt(option, value)
+
+
+def compiler_options() -> dict[str, int]:
+    """LLVM at its third level takes a fifth longer to compile, for steps as fast."""
+    level = "xla_backend_optimization_level"
+    return {} if level in os.environ.get("XLA_FLAGS", "") else {level: 2}
 
 
 def release() -> None:

@@ -89,7 +89,7 @@ def pick(indices: Sequence[int], name: str) -> list[jax.Device]:
 
 def compile_for(fn: Any, args: Sequence[Any]) -> Any:
     """A jitted function, compiled for arguments of these shapes and places."""
-    options = cpu.COMPILER_OPTIONS if jax.default_backend() == "cpu" else None
+    options = cpu.compiler_options() if jax.default_backend() == "cpu" else {}
     return fn.lower(*args).compile(options)
 
 

@@ -18,21 +18,23 @@ from jaxtyping import Array, Float, Int
 
 Tree = Any
 LANES = 1024  # Numbers per row; what a tensor leaves of its last one is zero.
-MAX_PACKED = 2**17  # Tensors with more elements stay on their own.
+# Tensors with more elements stay on their own. On a mesh that splits parameters, those
+# of `sharding.MIN_SHARD` to this many are gathered for their update.
+MAX_PACKED = 2**17
 
 
 class Packed(eqx.Module):
     """The tensors of a tree, the small ones as rows of one matrix."""
 
     rows: Float[Array, "R L"]
-    large: tuple[Array, ...]
+    large: tuple[Array, ...]  # Of their own shapes.
     counts: tuple[int, ...] = eqx.field(static=True)  # Rows of each small tensor.
 
     def norms(self) -> Float[Array, " N"]:
         """Euclidean norm of each tensor, the small ones first."""
-        owners = np.arange(len(self.counts))[:, None] == self._owners()
-        sums = jnp.square(self.rows).sum(1)
-        small = jnp.dot(owners.astype(np.float32), sums, precision="highest")
+        own = np.arange(len(self.counts))[:, None] == self._owners()
+        # No product with zeros and ones: what overflows in one tensor stays there.
+        small = jnp.where(own, jnp.square(self.rows).sum(1), 0.0).sum(1)
         large = [jnp.square(x).sum()[None] for x in self.large]
         return jnp.sqrt(jnp.concatenate([small, *large]))
 
@@ -118,7 +120,7 @@ def scale_by_laprop(
     return optax.GradientTransformation(init, update)
 
 
-def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+def on_packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
     """Run a transformation on packed tensors."""
 
     def init(params: Tree) -> Any:
@@ -170,7 +172,7 @@ def laprop(
 ) -> optax.GradientTransformation:
     """AGC, LaProp, and a learning rate that grows linearly over `warmup` updates."""
     schedule = optax.linear_schedule(0.0, lr, warmup) if warmup else lr
-    return packed(
+    return on_packed(
         optax.chain(
             adaptive_clip(agc),
             scale_by_laprop(beta1, beta2, eps),

@@ -10,7 +10,7 @@ import threading
 import traceback
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from embodied.core import parcel
 from embodied.run import role
@@ -37,7 +37,7 @@ def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     leave(None)
 
 
-def _leave(pipe: Any, error: BaseException | None) -> None:
+def _leave(pipe: Any, error: BaseException | None) -> NoReturn:
     """End now: threads of a role that returned or failed must not keep it alive."""
     # One that was asked to end while it waited for another role did not fail.
     failed = error is not None and not isinstance(error, role.StoppedError)

@@ -44,6 +44,6 @@ def _load(agent: base.Agent, logger: elements.Logger, args: elements.Config) -> 
         restore.load_agent(agent, args)
         return
     directory = restore.directory(args)
-    agent.load(restore.read_agent(agent, directory))
+    agent.load(restore.read_agent(agent, directory), regex=".*")  # Its parameters.
     learner = read_item(directory, "learner")
     logger.step.load(learner["step"])

@@ -110,18 +110,23 @@ def request_stop() -> None:
     _stop.set()
 
 
-def leave(error: BaseException | None = None) -> None:
-    """End this process now, whatever its threads do, if it is that of a role alone."""
-    if _leave:
-        _leave(error)
+def owns_process() -> bool:
+    """Whether this process is there for one role, which may `leave` it."""
+    return _leave is not None
+
+
+def leave(error: BaseException | None) -> None:
+    """End this process now, whatever its threads do; with an error it has failed."""
+    assert _leave is not None
+    _leave(error)
 
 
 def attach(
-    shared: Beat, leave: Callable[[BaseException | None], None] | None = None
+    shared: Beat, on_leave: Callable[[BaseException | None], None] | None = None
 ) -> None:
     """Begin anew: nobody asked to stop, and beats go to where the supervisor looks."""
     global _beat, _leave
     _stop.clear()
     _completed.clear()
     _parts.clear()
-    _beat, _leave = shared, leave
+    _beat, _leave = shared, on_leave

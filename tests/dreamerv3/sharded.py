@@ -10,6 +10,8 @@ import sys
 import jax
 import numpy as np
 
+KINDS = ("loss/", "opt/")
+
 
 def main(devices: int, mesh: list[int], policy: int) -> None:
     path = pathlib.Path(__file__).parent / "conftest.py"
@@ -24,6 +26,7 @@ def main(devices: int, mesh: list[int], policy: int) -> None:
         "jax.train_devices": list(range(devices)),
         "jax.policy_devices": [policy],
         "jax.mesh": mesh,
+        "agent.opt": {"lr": 1e-4, "warmup": 0},
         "agent.dyn.rssm": {"deter": 256, "hidden": 32, "classes": 4, "stoch": 4},
     }
     agent = kit.agent(**options)
@@ -31,7 +34,7 @@ def main(devices: int, mesh: list[int], policy: int) -> None:
     for seed in range(3):
         carry, _, metrics = agent.train(carry, kit.batch(agent, seed))
         metrics = {k: float(np.asarray(v)) for k, v in metrics.items()}
-        losses.append({k: v for k, v in metrics.items() if k.startswith("loss/")})
+        losses.append({k: v for k, v in metrics.items() if k.startswith(KINDS)})
     agent.policy(agent.init_policy(2), kit.obs(2))
     shards = {
         len(leaf.sharding.shard_shape(leaf.shape)) and leaf.sharding.is_fully_replicated

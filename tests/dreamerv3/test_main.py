@@ -108,6 +108,9 @@ class Torn(Dummy):
             raise KeyError("broken on purpose")
         return super().step(action) | {"vector": np.zeros(5, np.float32)}
 
+    def close(self):
+        raise OSError("It cannot be closed, either.")
+
 
 @pytest.mark.parametrize(
     ("fails", "error", "text"),

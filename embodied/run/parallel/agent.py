@@ -1,8 +1,7 @@
 """The agent process: an actor thread and the learner share one agent.
 
-The learner has the main thread, as glibc gives no other one memory that it keeps: in a
-thread of its own, every update of a model on a CPU paid again for the page faults of
-all its temporaries (1.4 times the time of an update of the preset `demo`).
+The learner has the main thread, the only one whose large buffers glibc keeps: elsewhere
+every update on a CPU pays again for the page faults of its temporaries.
 """
 
 from __future__ import annotations
@@ -35,26 +34,29 @@ def parallel_agent(
     agent = wire.factory(make_agent)()
     if role.stopping():
         return  # There is nothing to save yet.
-    barrier, learned = threading.Barrier(2), threading.Event()
+    barrier, learner_done = threading.Barrier(2), threading.Event()
     actor = Thread(parallel_actor, agent, barrier, args, abort=barrier.abort)
     learner = Thread(parallel_learner, agent, barrier, args, abort=barrier.abort)
     actor.start()
-    watch = threading.Thread(target=leave_early, args=(actor, learned), daemon=True)
-    watch.start()
-    learner.run()
-    learned.set()
+    if role.owns_process():
+        given = (actor, learner_done)
+        threading.Thread(
+            target=leave_early, args=given, name="leave_early", daemon=True
+        ).start()
+    learner.run()  # Here, in the thread of the caller; see above.
+    learner_done.set()
     actor.join()
     for thread in (actor, learner):
         thread.check()
 
 
-def leave_early(actor: Thread, learned: threading.Event) -> None:
-    """End the process if its learner compiles on after the request to stop."""
+def leave_early(actor: Thread, learner_done: threading.Event) -> None:
+    """End the process if its learner is at its first update when it has to end."""
     actor.join()  # It ends when the run is complete, or this process has to end.
-    if role.completed() or learned.wait(LEARNER_TIMEOUT) or role.dirty():
+    if role.completed() or learner_done.wait(LEARNER_TIMEOUT) or role.dirty():
         return
-    if not actor.error:
-        note = "Nothing was trained since the start: the first update still compiled."
+    if actor.error is None or isinstance(actor.error, role.StoppedError):
+        note = "Nothing was trained: the run ended before its first update was done."
         elements.print(note, color="yellow", flush=True)
     role.leave(actor.error)
 

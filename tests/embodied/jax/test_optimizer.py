@@ -8,7 +8,15 @@ import pytest
 
 from embodied.jax import optimizer
 
-SHAPES = {"bias": (7,), "kernel": (30, 40), "conv": (3, 3, 5, 8), "one": ()}
+SHAPES = {
+    "bias": (7,),
+    "kernel": (30, 40),
+    "square": (32, 32),  # Just a row.
+    "conv": (3, 3, 5, 8),
+    "one": (),
+}
+# Of the gradients; some are clipped.
+SCALES = {"bias": 1e-3, "kernel": 10.0, "square": 1e-2, "conv": 1.0, "one": 5.0}
 OPTIONS = {"lr": 0.1, "agc": 0.3, "eps": 1e-20, "beta1": 0.9, "beta2": 0.99}
 
 
@@ -31,14 +39,8 @@ def test_tensors_are_clipped_and_updated_one_by_one(monkeypatch, largest):
     monkeypatch.setattr(optimizer, "MAX_PACKED", largest)
     rng = np.random.default_rng(0)
     params = {k: rng.normal(size=v).astype(np.float32) for k, v in SHAPES.items()}
-    scales = {
-        "bias": 1e-3,
-        "kernel": 10.0,
-        "conv": 1.0,
-        "one": 5.0,
-    }  # Some are clipped.
     grads = {
-        k: scales[k] * rng.normal(size=(3, *v)).astype(np.float32)
+        k: SCALES[k] * rng.normal(size=(3, *v)).astype(np.float32)
         for k, v in SHAPES.items()
     }
     opt = optimizer.laprop(**OPTIONS, warmup=0)
@@ -62,3 +64,17 @@ def test_a_gradient_of_zero_stays_zero():
     opt = optimizer.laprop(**OPTIONS, warmup=0)
     updates, _ = opt.update({"bias": jnp.zeros(5)}, opt.init(params), params)
     np.testing.assert_array_equal(updates["bias"], np.zeros(5))
+
+
+def test_an_overflow_stays_in_its_tensor():
+    params = {k: jnp.ones(v) for k, v in SHAPES.items()}
+    grads = {k: jnp.full(v, 1e-3) for k, v in SHAPES.items()}
+    opt = optimizer.laprop(**OPTIONS, warmup=0)
+    state = opt.init(params)
+    expected, _ = opt.update(grads, state, params)
+    grads["kernel"] *= 1e25  # Its square is too large for a float32.
+    updates, (clip, *_) = opt.update(grads, state, params)
+    for key in set(SHAPES) - {"kernel"}:
+        np.testing.assert_array_equal(updates[key], expected[key])
+    np.testing.assert_array_equal(updates["kernel"], np.zeros(SHAPES["kernel"]))
+    assert np.isinf(clip.grads)

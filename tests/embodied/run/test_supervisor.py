@@ -1,5 +1,6 @@
 """Supervision with real processes: death, hanging, budgets, signals, order."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -47,6 +48,14 @@ def complete_after(path, amount):
     """Returns once there are `amount` lines."""
     while len(lines(path)) < amount and not role.wait_stop(0.02):
         role.beat()
+
+
+def leave(path, fails):
+    """Is stuck, but for a thread that leaves."""
+    error = ValueError("a reason to remember") if fails else None
+    threading.Timer(0.1, role.leave, [error]).start()
+    time.sleep(60)
+    write(path, "not left")
 
 
 def crash(path, signal_number, lives):
@@ -152,6 +161,15 @@ def test_a_spent_budget_ends_the_run_with_the_traceback(tmp_path):
     assert "in crash" in str(e.value)
     assert lines(log) == ["born"] * 3
     assert lines(tmp_path / "other")[-1] == "worker stopped"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_thread_can_end_its_process(tmp_path, fails):
+    role = Role("leave", leave, (tmp_path / "log", fails), budget=0)
+    told = pytest.raises(RoleError, match="a reason to remember")
+    with told if fails else contextlib.nullcontext():
+        Supervisor([role]).run()
+    assert lines(tmp_path / "log") == []
 
 
 def test_stages_stop_in_order(tmp_path):

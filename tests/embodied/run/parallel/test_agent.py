@@ -1,6 +1,5 @@
 """Actor and learner around one agent: barrier, checkpoint, failure of either."""
 
-import contextlib
 import threading
 
 import elements
@@ -119,36 +118,71 @@ def test_the_failure_of_one_ends_the_other_and_is_raised(monkeypatch, who):
     assert ended == ["agent"]
 
 
-@pytest.mark.parametrize("dirty", [False, True])
-def test_a_learner_that_compiles_is_not_waited_for(monkeypatch, dirty):
-    release, saved, left = threading.Event(), [], []
+class Compiling:
+    """A learner in its first update, and what it does not hold up."""
 
-    def leave(error):
-        left.append(error)
-        release.set()  # A process would be gone now.
+    def __init__(self, dirty=False):
+        self.dirty = dirty  # Whether it had done updates before.
+        self.release = threading.Event()
+        self.ended = []  # Its thread, once it got to its end.
+        self.left = []  # With what the process was left before that.
 
-    def compile_for_long(agent, barrier, args):
+    def learn(self, agent, barrier, args):
         part = role.Part("learner")
-        part.dirty = dirty  # Whether it had done updates before.
+        part.dirty = self.dirty
         barrier.wait(10)
-        assert release.wait(20)
-        saved.append(len(left))
+        assert self.release.wait(20)
+        self.ended.append(threading.current_thread())
         part.close()
 
+    def leave(self, error):
+        self.left.append(error)
+        self.release.set()  # A process would be gone now.
+
+    def run(self, monkeypatch, act, on_leave):
+        monkeypatch.setattr(agent_module, "parallel_learner", self.learn)
+        monkeypatch.setattr(agent_module, "parallel_actor", act)
+        monkeypatch.setattr(agent_module, "LEARNER_TIMEOUT", 0.1)
+        role.attach(role.Beat(), on_leave)
+        parallel_agent(lambda: "agent", elements.Config())
+
+
+def test_a_learner_that_compiles_is_not_waited_for(monkeypatch, capsys):
     def act(agent, barrier, args):
         barrier.wait(10)
         role.request_stop()
-        if dirty:
-            threading.Timer(0.5, release.set).start()
-        else:
-            raise ValueError("broken on purpose")
 
-    monkeypatch.setattr(agent_module, "parallel_learner", compile_for_long)
-    monkeypatch.setattr(agent_module, "parallel_actor", act)
-    monkeypatch.setattr(agent_module, "LEARNER_TIMEOUT", 0.1)
-    role.attach(role.Beat(), leave)
-    failure = pytest.raises(ValueError, match="broken on purpose")
-    with contextlib.nullcontext() if dirty else failure:
-        parallel_agent(lambda: "agent", elements.Config())
-    assert saved == [0 if dirty else 1]
-    assert [str(error) for error in left] == ([] if dirty else ["broken on purpose"])
+    learner = Compiling()
+    learner.run(monkeypatch, act, learner.leave)
+    assert learner.left == [None]
+    assert "Nothing was trained" in capsys.readouterr().out
+
+
+def test_the_failure_of_the_actor_is_told_while_the_learner_compiles(
+    monkeypatch, capsys
+):
+    def act(agent, barrier, args):
+        barrier.wait(10)
+        raise ValueError("broken on purpose")
+
+    learner = Compiling()
+    with pytest.raises(ValueError, match="broken on purpose"):
+        learner.run(monkeypatch, act, learner.leave)
+    assert [str(error) for error in learner.left] == ["broken on purpose"]
+    assert "Nothing was trained" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("why", ["dirty", "complete", "thread"])
+def test_a_learner_that_must_end_by_itself_is_waited_for(monkeypatch, capsys, why):
+    """One with updates to save, of a complete run, or in a process it shares."""
+
+    def act(agent, barrier, args):
+        barrier.wait(10)
+        role.complete() if why == "complete" else role.request_stop()
+        threading.Timer(0.5, learner.release.set).start()
+
+    learner = Compiling(dirty=why == "dirty")
+    learner.run(monkeypatch, act, None if why == "thread" else learner.leave)
+    assert learner.left == []
+    assert learner.ended == [threading.current_thread()]  # Whose memory is kept.
+    assert "Nothing was trained" not in capsys.readouterr().out
