@@ -31,13 +31,9 @@ def single():
     return run(1, [1, 1, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mesh", "policy"),
-    [
-        ([2, 2, 1], 3),
-        pytest.param([4, 1, 1], 0, marks=pytest.mark.slow),
-        pytest.param([1, 2, 2], 0, marks=pytest.mark.slow),
-    ],
+    ("mesh", "policy"), [([2, 2, 1], 3), ([4, 1, 1], 0), ([1, 2, 2], 0)]
 )
 def test_four_devices_give_the_losses_of_one(single, mesh, policy):
     result = run(4, mesh, policy)

@@ -134,6 +134,7 @@ def test_train_says_what_it_does_and_goes_on(tmp_path):
     assert "this log directory was made with bounce_32" in message
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_run_whenever_something_is_logged(tmp_path):
     start = ["--configs", "debug", "--script", "train", "--run.env_processes", False]
     start += ["--run.steps", 150, "--run.train_ratio", 16, "--seed", 3]
