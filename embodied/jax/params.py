@@ -65,6 +65,11 @@ def select(
             problems.append(f"{key}: {found} in the checkpoint, {needed} here")
     if problems:
         remedy = "Take the sizes of the checkpoint's run, or a regex of what fits."
+        if all(problem.startswith("opt/") for problem in problems):
+            remedy = (
+                "The optimiser was another one, as in runs of an earlier version: "
+                "start a new run from its parameters with run.from_checkpoint."
+            )
         lines = "\n  ".join(sorted(problems))
         raise ValueError(f"Cannot load:\n  {lines}\n{remedy}")
     return {k: np.asarray(v).astype(current[k].dtype) for k, v in chosen.items()}

@@ -318,3 +318,15 @@ def test_presets_build(kit, preset, monkeypatch):
     nets_ = build(np.random.default_rng(0), *spaces(kit), config, "bfloat16")
     millions = tools.count(nets_) / 1e6
     assert 0.7 < millions / int(preset[4:-1]) < 1.3
+
+
+def test_another_optimiser_is_told_apart_from_another_size(kit):
+    agent = kit.agent()
+    saved = agent.save()
+    path = next(path for path in saved if path.startswith("opt/"))
+    del saved[path]
+    with pytest.raises(ValueError, match="from_checkpoint"):
+        agent.load(saved)
+    saved.pop(next(path for path in saved if path.startswith("params/")))
+    with pytest.raises(ValueError, match="Take the sizes"):
+        agent.load(saved)
