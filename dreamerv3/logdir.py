@@ -149,27 +149,11 @@ def check_spaces(
     before = spacefile.read(logdir) if has_run(logdir) else None
     if before is None:
         return []
-    problems = []
-    for kind, old, new in zip(
-        ("observation", "action"), before, (obs_space, act_space), strict=True
-    ):
-        for key in sorted({*old, *new}):
-            was, now = (_space(spaces.get(key)) for spaces in (old, new))
-            if was != now and not key.startswith(base.LOG_PREFIX):
-                name = f"{kind} '{key}'"
-                rule = f"the environment of this log directory has {was}"
-                problems.append(Problem(name, now, rule, _remedy("the environment")))
-    return problems
-
-
-def _space(space: elements.Space | None) -> str:
-    """What parameters and stored steps depend on, in words."""
-    if space is None:
-        return "no such key"
-    shape = f"shape {space.shape}"
-    if space.discrete and space.dtype != bool:
-        return f"{space.dtype.name}, {shape}, from {space.low} to {space.high}"
-    return f"{space.dtype.name}, {shape}"
+    remedy = _remedy("the environment")
+    return [
+        Problem(name, new, f"the environment of this log directory has {old}", remedy)
+        for name, old, new in spacefile.differences(before, (obs_space, act_space))
+    ]
 
 
 def _problem(key: str, old: Any, new: Any) -> Problem:

@@ -125,7 +125,7 @@ def look(
     config: elements.Config,
     factory: Callable[..., Any] | None = None,
     reset: bool = False,
-) -> tuple[tuple[base.Spaces, base.Spaces], Sequence[str]]:
+) -> tuple[spacefile.Pair, Sequence[str]]:
     """What the agent will see and do, and what a person should know of that.
 
     With `reset` an environment that cannot be reset is refused.
@@ -144,14 +144,14 @@ def look(
     return (env.obs_space, env.act_space), env.notes
 
 
-def known_spaces(values: settings.Flat) -> tuple[base.Spaces, base.Spaces] | None:
+def known_spaces(values: settings.Flat) -> spacefile.Pair | None:
     """The spaces in the log directory, for a task that only other machines can run."""
     if not placement.relies_on_spaces(values):
         return None
     return spacefile.read(values["logdir"])
 
 
-def ask_spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
+def ask_spaces(config: elements.Config) -> spacefile.Pair:
     """What the task's environment shows and takes."""
     return look(config)[0]
 

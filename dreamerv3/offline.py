@@ -59,7 +59,7 @@ def find(source: str) -> pathlib.Path:
     return path if holds_steps(path) else path / FOLDER
 
 
-def spaces(config: elements.Config) -> tuple[base.Spaces, base.Spaces]:
+def spaces(config: elements.Config) -> spacefile.Pair:
     """What was observed and done in the recording."""
     if imported(config.logdir):
         return _read_spaces(pathlib.Path(config.logdir))
@@ -73,27 +73,13 @@ def open_recording(config: elements.Config) -> Recording | None:
 
 def check_env(config: elements.Config, env: base.Env) -> None:
     """Raise unless an environment shows and takes what was recorded."""
-    found = differences(spaces(config), (env.obs_space, env.act_space))
+    found = spacefile.differences(spaces(config), (env.obs_space, env.act_space))
     if found:
         remedy = "evaluate in the environment, and with the env.* settings, that it "
         remedy += f"was recorded with, or not at all: --task {NO_TASK}"
-        rules = [f"differs from the recording in {line}" for line in found]
+        rules = [f"differs from the recording in {each}" for each in found]
         problems = [Problem("task", config.task, rule, remedy) for rule in rules]
         raise ConfigError(problems)
-
-
-def differences(
-    recorded: tuple[base.Spaces, base.Spaces], others: tuple[base.Spaces, base.Spaces]
-) -> list[str]:
-    """A line for each key of observations and actions that is not the same."""
-    lines = []
-    for ours, theirs, bounded in zip(recorded, others, (False, True), strict=True):
-        keys = sorted(key for key in {**ours, **theirs} if is_stored(key))
-        for key in keys:
-            a, b = ours.get(key), theirs.get(key)
-            if a is None or b is None or not _same(a, b, bounded):
-                lines.append(f"'{key}': {_show(b)} instead of {_show(a)}")
-    return lines
 
 
 def _check_source(source: str, values: Flat) -> list[Problem]:
@@ -123,7 +109,8 @@ def _check_keys(recording: Recording, source: str) -> list[Problem]:
         for key, space in kept.items():
             if fields.get(key) != (np.dtype(space.dtype), tuple(space.shape)):
                 stored = describe(file.schema).get(key, "nothing")
-                rule = f"{file.path.name} has {stored} for '{key}', not {_show(space)}"
+                due = spacefile.describe(space)
+                rule = f"{file.path.name} has {stored} for '{key}', not {due}"
                 remedy = "remove that file, or record again into a new directory"
                 return [Problem(KEY, source, rule, remedy)]
     return []
@@ -144,24 +131,7 @@ def _check_amount(recording: Recording, source: str, values: Flat) -> list[Probl
     return []
 
 
-def _read_spaces(folder: pathlib.Path) -> tuple[base.Spaces, base.Spaces]:
+def _read_spaces(folder: pathlib.Path) -> spacefile.Pair:
     found = spacefile.read(folder) or spacefile.read(folder.parent)
     assert found is not None, f"the check has seen {spacefile.FILE} at {folder}"
     return found
-
-
-def _same(a: base.Space, b: base.Space, bounded: bool) -> bool:
-    """Bounds of observed numbers do not matter; those of choices and actions do."""
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-    bounded = bounded or a.discrete
-    return not bounded or bool((a.low == b.low).all() and (a.high == b.high).all())
-
-
-def _show(space: base.Space | None) -> str:
-    if space is None:
-        return "nothing"
-    text = f"{np.dtype(space.dtype).name}[{','.join(map(str, space.shape))}]"
-    if space.dtype == bool or not np.isfinite(space.low).all():
-        return text
-    return f"{text} from {np.min(space.low):g} to {np.max(space.high):g}"

@@ -124,11 +124,11 @@ class Recorder(gymnasium.Wrapper):
         spaces = self._view.obs_space, self._view.act_space
         directory.mkdir(parents=True, exist_ok=True)
         there = spacefile.read(directory)
-        different = offline.differences(there, spaces) if there else []
-        if different:
+        found = spacefile.differences(there, spaces) if there else []
+        if found:
             raise ValueError(
                 f"{directory} holds steps of another environment, which differs in "
-                f"{'; '.join(different)}: record into another directory"
+                f"{'; '.join(map(str, found))}: record into another directory"
             )
         spacefile.write(directory, *spaces)
 

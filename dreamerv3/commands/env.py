@@ -49,7 +49,8 @@ def main(argv: Sequence[str]) -> None:
         write_spaces(config, args.spaces)
         return
     invitation = guest.Invitation(*read_address(args.connect, args.key))
-    spaces = ask_spaces(config)  # Raises before anybody is asked or waited for.
+    # Raises before anybody is asked or waited for.
+    spaces = spacefile.encode(*ask_spaces(config))
     try:
         facts = greet(invitation, spaces, args.task)
     except KeyboardInterrupt:
@@ -107,20 +108,19 @@ def read_address(connect: str, key: str | None) -> tuple[str, rpc.ClientKeys | N
     return address, keys
 
 
-def ask_spaces(config: elements.Config) -> dict[str, Any]:
+def ask_spaces(config: elements.Config) -> spacefile.Pair:
     """What the task's environment shows and takes."""
     env = environments.make_env(config)
     environments.try_reset(env, config.task)
     env.close()
-    return spacefile.encode(env.obs_space, env.act_space)
+    return env.obs_space, env.act_space
 
 
 def write_spaces(config: elements.Config, directory: pathlib.Path) -> None:
     """Keep the spaces of the task where a training looks for them."""
-    env = environments.make_env(config)
-    env.close()
+    spaces = ask_spaces(config)
     directory.mkdir(parents=True, exist_ok=True)
-    spacefile.write(directory, env.obs_space, env.act_space)
+    spacefile.write(directory, *spaces)
     print(f"Wrote {directory / spacefile.FILE}; copy it into the training's --logdir.")
 
 

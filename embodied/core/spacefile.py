@@ -1,11 +1,15 @@
-"""Observation and action spaces in a JSON file, to act or learn without the env."""
+"""Spaces of observations and actions in a JSON file, and whether they are the same.
+
+The file lets an agent act or learn without the environment.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import pathlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import elements
 import numpy as np
@@ -13,6 +17,18 @@ import numpy as np
 from embodied.core import base
 
 FILE = "spaces.json"
+Pair = tuple[base.Spaces, base.Spaces]  # Of observations and of actions.
+
+
+class Difference(NamedTuple):
+    """A key whose space is not the same, with both in words."""
+
+    name: str  # For example: observation 'image'.
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.new} instead of {self.old}"
 
 
 def write(
@@ -26,17 +42,10 @@ def write(
     temporary.rename(path)
 
 
-def read(directory: str | os.PathLike) -> tuple[base.Spaces, base.Spaces] | None:
-    """The spaces kept in a directory, observations first, or nothing."""
+def read(directory: str | os.PathLike) -> Pair | None:
+    """The spaces kept in a directory, or nothing."""
     path = pathlib.Path(directory) / FILE
-    if not path.exists():
-        return None
-    tree = json.loads(path.read_text())
-    obs_space, act_space = (
-        {key: _decode(space) for key, space in tree[kind].items()}
-        for kind in ("obs", "act")
-    )
-    return obs_space, act_space
+    return decode(json.loads(path.read_text())) if path.exists() else None
 
 
 def encode(obs_space: base.Spaces, act_space: base.Spaces) -> dict[str, Any]:
@@ -46,6 +55,51 @@ def encode(obs_space: base.Spaces, act_space: base.Spaces) -> dict[str, Any]:
         kind: {key: _encode(space) for key, space in spaces.items()}
         for kind, spaces in kinds.items()
     }
+
+
+def decode(tree: Mapping[str, Any]) -> Pair:
+    """The inverse of `encode`."""
+    obs_space, act_space = (
+        {key: _decode(space) for key, space in tree[kind].items()}
+        for kind in ("obs", "act")
+    )
+    return obs_space, act_space
+
+
+def differences(old: Pair, new: Pair) -> list[Difference]:
+    """Keys of which one agent cannot use both; those only for logs do not count.
+
+    Bounds of observed numbers do not matter; those of choices and of actions do.
+    """
+    found = []
+    for kind, before, after in zip(("observation", "action"), old, new, strict=True):
+        for key in sorted({*before, *after}):
+            a, b = before.get(key), after.get(key)
+            bounded = kind == "action"
+            if not key.startswith(base.LOG_PREFIX) and not _same(a, b, bounded):
+                found.append(Difference(f"{kind} '{key}'", describe(a), describe(b)))
+    return found
+
+
+def describe(space: base.Space | None) -> str:
+    """A space in a few words."""
+    if space is None:
+        return "no such key"
+    shape = f"[{', '.join(map(str, space.shape))}]" if space.shape else ""
+    text = f"{np.dtype(space.dtype).name}{shape}"
+    if space.dtype == bool or not np.isfinite([space.low, space.high]).all():
+        return text
+    return f"{text} from {np.min(space.low):g} to {np.max(space.high):g}"
+
+
+def _same(a: base.Space | None, b: base.Space | None, bounded: bool) -> bool:
+    """Whether both exist and fit, with bounds up to rounding where they matter."""
+    if a is None or b is None or (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    if not bounded and not a.discrete:
+        return True
+    ends = ((a.low, b.low), (a.high, b.high))
+    return all(np.allclose(left, right, rtol=1e-6) for left, right in ends)
 
 
 def _encode(space: elements.Space) -> dict[str, Any]:

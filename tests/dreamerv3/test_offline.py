@@ -142,7 +142,7 @@ def test_settings_that_do_not_fit(recorded, tmp_path):
     words = [*QUICK, "--replay", recorded, "--logdir", tmp_path / "run"]
     message = refused(*words, "--task", "gymnasium_Pendulum-v1")
     assert "'obs': float32[3] instead of float32[4]" in message
-    assert "'action': float32[1] from -1 to 1 instead of int32[]" in message
+    assert "'action': float32[1] from -1 to 1 instead of int32 from" in message
     assert "must hold all" in refused(*words, "--replay.size", 100)
     message = refused(*words, "--batch_length", 200)
     assert "hold 0 sequences of 201 steps" in message

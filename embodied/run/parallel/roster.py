@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import elements
-import numpy as np
+
+from embodied.core import spacefile
 
 FILE = "members.json"  # In the log directory.
 # Seconds after which the numbers of a silent member are free again: longer than one
@@ -157,34 +158,6 @@ class Reception(NamedTuple):
 
 def compare(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """Raise with the first key whose space differs."""
-    for kind, noun in (("obs", "observation"), ("act", "action")):
-        for key in sorted({*theirs[kind], *ours[kind]}):
-            there, here = (spaces[kind].get(key) for spaces in (theirs, ours))
-            if there is None or here is None or not _same(there, here):
-                raise MismatchError(
-                    f"{noun} '{key}' is {_text(there)} in the environment and "
-                    f"{_text(here)} in the run"
-                )
-
-
-def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    if any(left[name] != right[name] for name in ("dtype", "shape")):
-        return False
-    return all(_same_bound(left[name], right[name]) for name in ("low", "high"))
-
-
-def _same_bound(left: Any, right: Any) -> bool:
-    """Whether bounds are the same up to rounding, which differs between versions."""
-    left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
-    return np.allclose(left, right, rtol=1e-6, equal_nan=True)  # None became NaN.
-
-
-def _text(space: Mapping[str, Any] | None) -> str:
-    if space is None:
-        return "missing"
-    shape = f"[{', '.join(map(str, space['shape']))}]" if space["shape"] else ""
-    return f"{space['dtype']}{shape} from {_end(space['low'])} to {_end(space['high'])}"
-
-
-def _end(bound: Any) -> str:
-    return "several" if isinstance(bound, list) else "any" if bound is None else bound
+    pairs = spacefile.decode(ours), spacefile.decode(theirs)
+    for found in spacefile.differences(*pairs):
+        raise MismatchError(f"it is not the environment of the run, {found}")

@@ -1,4 +1,4 @@
-"""Spaces survive a file."""
+"""Spaces survive a file, and what matters of them is compared."""
 
 import numpy as np
 import pytest
@@ -31,3 +31,55 @@ def test_it_comes_back(tmp_path, key):
 
 def test_nothing_there(tmp_path):
     assert spacefile.read(tmp_path) is None
+
+
+def pair(**changes):
+    """Spaces of an environment; a change to None leaves a key out."""
+    spaces = {
+        "vector": Space(np.float32, (3,), 0, 1),
+        "token": Space(np.int32, (), 0, 5),
+        "log/x": Space(np.float32),
+        "action": Space(np.float32, (2,), -1, 1),
+    }
+    spaces = {key: space for key, space in {**spaces, **changes}.items() if space}
+    return spaces, {"action": spaces.pop("action")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, ""),
+        ({"vector": Space(np.float32, (3,))}, ""),  # Bounds of observed numbers.
+        ({"action": Space(np.float32, (2,), -1, 1 + 1e-7)}, ""),  # Rounded.
+        ({"log/x": None, "log/y": Space(np.float32)}, ""),
+        (
+            {"vector": Space(np.float32, (4,))},
+            "observation 'vector': float32[4] instead of float32[3] from 0 to 1",
+        ),
+        (
+            {"vector": Space(np.uint8, (3,))},
+            "observation 'vector': uint8[3] from 0 to 255 instead of "
+            "float32[3] from 0 to 1",
+        ),
+        (
+            {"token": Space(np.int32, (), 0, 6)},
+            "observation 'token': int32 from 0 to 6 instead of int32 from 0 to 5",
+        ),
+        (
+            {"token": None},
+            "observation 'token': no such key instead of int32 from 0 to 5",
+        ),
+        (
+            {"more": Space(bool)},
+            "observation 'more': bool instead of no such key",
+        ),
+        (
+            {"action": Space(np.float32, (2,), -1, 2)},
+            "action 'action': float32[2] from -1 to 2 instead of "
+            "float32[2] from -1 to 1",
+        ),
+    ],
+)
+def test_differences_that_matter_are_named(changes, text):
+    found = spacefile.differences(pair(), pair(**changes))
+    assert "; ".join(map(str, found)) == text

@@ -88,25 +88,15 @@ def test_nobody_joins_with_nothing(members):
         members.join("a", 0)
 
 
-def spaces(shape=(3,), high=1.0, **more):
-    obs = {"vector": elements.Space(np.float32, shape, 0, high), **more}
+def spaces(shape=(3,)):
+    obs = {"vector": elements.Space(np.float32, shape)}
     return spacefile.encode(obs, {"action": elements.Space(np.int32, (), 0, 5)})
 
 
 def test_the_same_spaces_fit():
-    roster.compare(spaces(), spaces(high=1.0 + 1e-8))
-    roster.compare(spaces(high=np.inf), spaces(high=np.inf))
+    roster.compare(spaces(), spaces())
 
 
-@pytest.mark.parametrize(
-    ("theirs", "text"),
-    [
-        ({"shape": (4,)}, r"'vector' is float32\[4\] from 0.* and float32\[3\]"),
-        ({"high": 2.0}, "'vector' is .* to 2.0 in the environment .* to 1.0 in"),
-        ({"high": np.inf}, "'vector' is .* to any in the environment"),
-        ({"extra": elements.Space(bool)}, "'extra' is bool .* and missing in the run"),
-    ],
-)
-def test_a_difference_is_named(theirs, text):
-    with pytest.raises(roster.MismatchError, match=f"observation {text}"):
-        roster.compare(spaces(**theirs), spaces())
+def test_a_difference_is_named():
+    with pytest.raises(roster.MismatchError, match=r"'vector': float32\[4\]"):
+        roster.compare(spaces(shape=(4,)), spaces())
