@@ -209,7 +209,8 @@ def find(task: str) -> tuple[Suite, str]:
     name = task if prefix == CUSTOM else task.partition("_")[2]
     if prefix not in SUITES:
         near = difflib.get_close_matches(prefix, (*SUITES, *ALIASES), 1)
-        remedy = f"did you mean {near[0]}_{name}? " if near and name else ""
+        rest = f"_{name}" if name else ""
+        remedy = f"did you mean {near[0]}{rest}? " if near else ""
         if not remedy and re.fullmatch(r"[\w/.:-]+-v\d+", task):
             remedy = f"did you mean gymnasium_{task}? "
         elif task.endswith(".py"):

@@ -69,6 +69,8 @@ def test_reserved_keys_are_those_a_run_adds():
 def test_unknown_suite_names_the_nearest():
     with pytest.raises(registry.TaskError, match="did you mean bounce_32"):
         envs.make("bonce_32")
+    with pytest.raises(registry.TaskError, match=r"did you mean bounce\?"):
+        registry.find("bounse")
 
 
 def test_unknown_task_lists_the_known():
