@@ -224,7 +224,7 @@ def place(config: elements.Config) -> None:
 
 def make_args(config: elements.Config) -> elements.Config:
     """What run loops need: the `run` block, sizes of batches, all for the record."""
-    names = ("logdir", *BATCH_KEYS)
+    names = ("logdir", "launcher", "ray", *BATCH_KEYS)
     values = {name: config[name] for name in names}
     return elements.Config(**config.run, **values, config=dict(config))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -9,11 +10,13 @@ from typing import Any, NamedTuple
 import elements
 
 from dreamerv3.config import Flat, Problem
+from embodied.cluster import fleet
 from embodied.core import spacefile
 from embodied.envs import registry
 from embodied.rpc import AddressError, KeyFileError
 from embodied.rpc import address as addresses
 from embodied.rpc.keys import CLIENT_FILE, SERVER_FILE, load_client, load_server
+from embodied.run.parallel import launch
 
 ACTOR, REPLAY, LOGGER = "run.actor_addr", "run.replay_addr", "run.logger_addr"
 
@@ -90,6 +93,7 @@ def check(values: Flat) -> list[Problem]:
             problems += _check_explicit(key, values[key], each, key in each.calls)
     if script == "parallel_env":
         problems += _check_replica(values)
+    problems += _check_launcher(values)
     if script in (*SCRIPTS, "parallel") and not problems:
         problems += _check_keys(values)
     return problems
@@ -117,6 +121,29 @@ def _check_explicit(key: str, value: str, placed: Placed, calls: bool) -> list[P
     host = value.rpartition("://")[2].rpartition(":")[0]
     if calls and host in WILDCARDS:
         return [Problem(key, value, "cannot be connected to", remedy)]
+    return []
+
+
+def _check_launcher(values: Flat) -> list[Problem]:
+    """Whether the environments can be run on a Ray cluster, if they are to be."""
+    if values["launcher"] != launch.RAY:
+        return []
+    if importlib.util.find_spec("ray") is None:
+        remedy = "pip install 'dreamerv3[ray]'"
+        return [Problem("launcher", launch.RAY, "its package is missing", remedy)]
+    if values["script"] != "parallel":
+        rule = f"script {values['script']} runs nothing elsewhere"
+        remedy = "give --script parallel, or --launcher local"
+        return [Problem("launcher", launch.RAY, rule, remedy)]
+    if values["run.remote_envs"]:
+        remedy = "leave out one of the two"
+        rule = "environments are either started by hand or on the cluster"
+        return [Problem("run.remote_envs", True, rule, remedy)]
+    if not fleet.reachable(values["ray.address"]):
+        rule = "this machine belongs to no Ray cluster"
+        remedy = "start one by `ray start --head`, join one by `ray start --address "
+        remedy += "HOST:PORT`, or give --ray.address"
+        return [Problem("ray.address", values["ray.address"], rule, remedy)]
     return []
 
 

@@ -20,12 +20,13 @@ from embodied.run.signals import SIGNALS
 # job at once, and it is for the supervisor to end them in order.
 STOP = signal.SIGUSR1
 PR_SET_PDEATHSIG = 1
+FINAL = 3  # Exit code of a role that would fail again.
 LAST_WORDS = 1 << 15  # Characters of a traceback, so that a pipe can hold it.
 
 
 def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     """The life of a role's process."""
-    _die_with(parent)
+    die_with(parent)
     leave = partial(_leave, pipe)
     role.attach(beat, leave)
     _listen()
@@ -41,15 +42,16 @@ def _leave(pipe: Any, error: BaseException | None) -> NoReturn:
     """End now: threads of a role that returned or failed must not keep it alive."""
     # One that was asked to end while it waited for another role did not fail.
     failed = error is not None and not isinstance(error, role.StoppedError)
+    final = isinstance(error, role.FinalError)
     if failed:
-        text = "".join(traceback.format_exception(error))
+        text = str(error) if final else "".join(traceback.format_exception(error))
         if role.stopping():
             print(text, file=sys.stderr, flush=True)
         pipe.send(text[-LAST_WORDS:])
         pipe.close()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(failed))
+    os._exit(FINAL if final else int(failed))
 
 
 def _listen() -> None:
@@ -80,7 +82,7 @@ def _await_request(pipe: int) -> None:
     role.request_stop()
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Let the kernel kill this process when the supervisor dies."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)

@@ -24,6 +24,10 @@ class StoppedError(Exception):
     """The process was asked to end while it waited for something."""
 
 
+class FinalError(Exception):
+    """The role would fail again, so the run ends; says all there is to know."""
+
+
 class Beat(ctypes.Structure):
     """The last sign of life, in memory that the supervisor can read."""
 

@@ -25,7 +25,8 @@ class RoleError(RuntimeError):
     """A role failed more often than its budget allows; holds its last traceback."""
 
     def __init__(self, name: str, failures: int, text: str):
-        super().__init__(f"role '{name}' failed {failures} times, last with:\n{text}")
+        often = f"{failures} time{'' if failures == 1 else 's'}"
+        super().__init__(f"role '{name}' failed {often}, last with:\n{text}")
         self.name = name
 
 
@@ -123,6 +124,8 @@ class Worker:
             return False  # It returned just now, after the supervisor had looked.
         else:
             text = self._last_words()
+            if self._process.exitcode == child.FINAL:
+                raise RoleError(self.role.name, 1, text)
         self._count_failure(text, backoff)
         return False
 

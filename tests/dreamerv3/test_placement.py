@@ -6,6 +6,7 @@ import pytest
 from dreamerv3 import config, placement
 from dreamerv3.main import SCRIPTS, place
 from embodied import rpc
+from embodied.cluster import fleet
 
 DEFAULTS = config.read_blocks().defaults
 ADDRESSES = {
@@ -111,6 +112,47 @@ def test_only_environments_of_the_run(tmp_path):
     assert check(**flags, replica=2) == []
     (problem,) = check(**flags, replica=3)
     assert "environments 0 to 2" in problem.rule
+
+
+@pytest.fixture
+def ray_is_there(monkeypatch, tmp_path):
+    """Whether or not it is installed here, and on a machine of a cluster."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr(fleet, "CURRENT", tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.mark.usefixtures("ray_is_there")
+@pytest.mark.parametrize(
+    ("changes", "key", "text"),
+    [
+        ({"script": "train"}, "launcher", "--script parallel"),
+        ({"run.remote_envs": True}, "run.remote_envs", "leave out one"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_a_cluster(changes, key, text):
+    (problem,) = check(launcher="ray", **{**ADDRESSES, **changes})
+    assert problem.key == key
+    assert text in problem.remedy
+
+
+@pytest.mark.usefixtures("ray_is_there")
+def test_a_cluster_must_be_there(monkeypatch, tmp_path):
+    assert check(launcher="ray") == []
+    monkeypatch.setattr(fleet, "CURRENT", tmp_path / "none")
+    (problem,) = check(launcher="ray")
+    assert problem[:2] == ("ray.address", "auto")
+    assert "ray start" in problem.remedy
+    assert check(launcher="ray", **{"ray.address": "10.0.0.5:6379"}) == []
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
+    assert check(launcher="ray") == []
+
+
+def test_a_cluster_needs_its_package(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (problem,) = check(launcher="ray")
+    assert problem.remedy == "pip install 'dreamerv3[ray]'"
 
 
 def test_only_scripts_with_environments_need_their_packages():

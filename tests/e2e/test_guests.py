@@ -116,7 +116,7 @@ def test_env_machines_wait_for_a_run_that_was_killed(guests):
     run = guests.start("parallel", "--run.remote_envs=True")
     other = guests.join("other", "--task", "bounce_32")
     assert other.wait() == 2
-    assert "observation 'count' is missing in the environment" in other.text()
+    assert "observation 'count': no such key instead of" in other.text()
     joined = guests.join("joined", "--count", 3)
     guests.wait_episodes(6)
     run.process.kill()

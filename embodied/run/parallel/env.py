@@ -26,8 +26,12 @@ def parallel_env(
     envid: int | Sequence[int],
     args: elements.Config,
     is_eval: bool = False,
+    keys: rpc.ClientKeys | None = None,
 ) -> None:
-    """Step one or several environments until asked to stop or the run is over."""
+    """Step one or several environments until asked to stop or the run is over.
+
+    Without `keys` to connect with, those in the log directory are taken, if any.
+    """
     envids = [envid] if isinstance(envid, int) else list(envid)
     make = wire.factory(make_env)
     worker = EnvWorker(make_batch(make, envids), envids, is_eval)
@@ -35,7 +39,8 @@ def parallel_env(
         stack.callback(worker.close)
         stack.enter_context(contextlib.suppress(role.StoppedError))  # While it waits.
         name = f"env{envids[0]}"
-        client = wire.connect(args.actor_addr, name, args, on_restart="fail")
+        keys = keys or wire.client_keys(args)
+        client = wire.reach(args.actor_addr, keys, name, on_restart="fail")
         stack.callback(client.close)
         run(worker, client)
 
@@ -132,7 +137,12 @@ def parallel_envs(
     placed.supervise(env_roles(make_env_train, make_env_eval, args))
 
 
-def env_roles(make_env_train: Any, make_env_eval: Any, args: elements.Config) -> list:
+def env_roles(
+    make_env_train: Any,
+    make_env_eval: Any,
+    args: elements.Config,
+    keys: rpc.ClientKeys | None = None,
+) -> list[Role]:
     """One role per env process; evaluation ids follow the training ones."""
     train = range(args.envs)
     evaluation = range(args.envs, args.envs + args.eval_envs)
@@ -144,7 +154,7 @@ def env_roles(make_env_train: Any, make_env_eval: Any, args: elements.Config) ->
         for start in range(ids.start, ids.stop, args.envs_per_process):
             group = tuple(ids[start - ids.start :][: args.envs_per_process])
             name = f"{'eval' if is_eval else 'env'}{group[0]}"
-            target = (make, group, args, is_eval)
+            target = (make, group, args, is_eval, keys)
             roles.append(
                 Role(
                     name,

@@ -24,15 +24,16 @@ def longest(args: elements.Config) -> float:
     return 2 * PATIENCE + roles * (PATIENCE + ANSWER)
 
 
-def parallel_farewell(args: elements.Config) -> None:
-    """Wait for the end of the run, then tell the roles that were placed by hand.
+def parallel_farewell(args: elements.Config, by_hand: bool = True) -> None:
+    """Wait for the end of the run, then tell the roles that are elsewhere.
 
+    Environments that were not placed `by_hand` are ended by who did, at the latest.
     The launcher stops this role after the agent, whose address it takes over to
     answer the environments, and before what is left of the run on this machine.
     """
     while not role.wait_stop(1.0):
         role.beat()
-    if not dismiss_envs(args):
+    if not dismiss_envs(args) and by_hand:
         _print(f"not all environments asked at {args.actor_addr} within")
     if args.remote_replay:
         end_role("replay", args.replay_addr, args)

@@ -10,7 +10,7 @@ import elements
 
 from embodied import rpc
 from embodied.core import base, parcel
-from embodied.rpc.address import is_local, unlink
+from embodied.rpc.address import is_local, outgoing, unlink
 from embodied.run.parallel import farewell, wire
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.env import env_roles
@@ -21,6 +21,8 @@ from embodied.run.supervisor import Role, Supervisor
 # Stages in which roles are stopped: senders before receivers.
 ENVS, AGENT, FAREWELL, REPLAY, LOGGER = range(5)
 ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
+LOCAL, RAY = "local", "ray"  # Who starts the environments.
+FLEET_GRACE = 20.0  # Seconds to end what runs on a cluster.
 
 
 def combined(
@@ -36,7 +38,8 @@ def combined(
     """Launch every role, supervise them, and block until the run ends."""
     expects_guests = rpc.AUTO not in args.actor_addr  # It can be told to others.
     open_addresses = [name for name in ADDRESSES if rpc.AUTO in args[name]]
-    args = resolve(args)
+    on_ray = args.get("launcher", LOCAL) == RAY
+    args = resolve(open_up(args) if on_ray else args)
     provide_keys(args)
     factories = (make_replay_train, make_replay_eval, make_stream)
     replays = tuple(map(parcel.dumps, factories))
@@ -51,12 +54,15 @@ def combined(
     if not args.remote_replay:
         roles.append(make_role("replay", parallel_replay, (*replays, args), REPLAY))
     roles.append(make_role("agent", parallel_agent, (agent, args), AGENT, **slow))
-    if not args.remote_envs:
+    if on_ray:
+        roles.append(fleet_role(env_train, env_eval, args))
+    elif not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
     if expects_guests or args.remote_envs or args.remote_replay or args.remote_logger:
         grace = farewell.longest(args)
         target = farewell.parallel_farewell
-        roles.append(make_role("farewell", target, (args,), FAREWELL, grace=grace))
+        told = (args, not on_ray)
+        roles.append(make_role("farewell", target, told, FAREWELL, grace=grace))
     status = pathlib.Path(args.logdir).expanduser() / "roles.json"
     try:
         reason = Supervisor(roles, status).run(args.duration)
@@ -64,6 +70,25 @@ def combined(
         for name in open_addresses:  # A role that was killed leaves its socket.
             unlink(args[name])
     elements.print(f"The run ended: {reason}.", flush=True)
+
+
+def open_up(args: elements.Config) -> elements.Config:
+    """Let other machines reach the actor, as the environments are there."""
+    address = args.actor_addr
+    if address == rpc.AUTO:
+        address = f"tcp://{outgoing()}:{rpc.AUTO}"
+    return args.update(actor_addr=address, remote_envs=True)
+
+
+def fleet_role(env_train: bytes, env_eval: bytes, args: elements.Config) -> Role:
+    """The role that has environments run on a Ray cluster.
+
+    It ends with the farewell, from which the environments hear that the run is over.
+    """
+    from embodied.cluster.fleet import parallel_fleet  # Imports this package.
+
+    target = (env_train, env_eval, args)
+    return Role("fleet", parallel_fleet, target, FAREWELL, grace=FLEET_GRACE)
 
 
 def resolve(args: elements.Config) -> elements.Config:

@@ -30,10 +30,11 @@ def place(
     supervise([role])
 
 
-def supervise(roles: Sequence[Role]) -> None:
-    """Run roles until one returns, which was told that the run is over."""
+def supervise(roles: Sequence[Role]) -> str:
+    """Run roles until one returns, which was told that the run is over; returns why."""
     supervisor = Supervisor(roles)
     reason = supervisor.run()
     names = roles[0].name if len(roles) == 1 else f"{len(roles)} processes"
     text = reason if reason in (ASKED, LOST) else "the run is over"
     elements.print(f"Ended {names}: {text}.", flush=True)
+    return reason

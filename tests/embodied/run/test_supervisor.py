@@ -163,6 +163,21 @@ def test_a_spent_budget_ends_the_run_with_the_traceback(tmp_path):
     assert lines(tmp_path / "other")[-1] == "worker stopped"
 
 
+def give_up(path):
+    """Fails in a way that trying again cannot mend."""
+    write(path, "born")
+    raise role.FinalError("nobody can mend this")
+
+
+def test_a_final_failure_ends_the_run_at_once_with_its_words(tmp_path):
+    roles = [Role("final", give_up, (tmp_path / "log",), budget=9)]
+    with pytest.raises(RoleError) as info:
+        Supervisor(roles).run()
+    words = "role 'final' failed 1 time, last with:\nnobody can mend this"
+    assert str(info.value) == words
+    assert lines(tmp_path / "log") == ["born"]
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_thread_can_end_its_process(tmp_path, fails):
     role = Role("leave", leave, (tmp_path / "log", fails), budget=0)

@@ -77,7 +77,7 @@ def test_a_member_that_lost_its_numbers_joins_anew(training, fresh_role, monkeyp
 
 def test_other_spaces_are_refused(training, fresh_role):
     other = spacefile.encode(Dummy("cont").obs_space, Dummy("cont").act_space)
-    with pytest.raises(rpc.RemoteError, match=r"action 'act_cont' is .* and missing"):
+    with pytest.raises(rpc.RemoteError, match=r"'act_cont': float32.* instead of no"):
         guest.greet(guest.Invitation(training.address, None), other)
 
 

@@ -51,6 +51,22 @@ def test_environments_elsewhere(combined):
     assert not any(name.startswith(("env", "eval")) for name in FakeSupervisor.roles)
 
 
+def test_environments_on_a_cluster_reach_the_actor_with_keys(combined, tmp_path):
+    roles = combined(launcher="ray", envs=2)
+    assert {"logger", "replay", "agent", "fleet", "farewell"} == set(roles)
+    args = roles["fleet"].args[-1]
+    assert args == roles["agent"].args[-1]
+    assert args.remote_envs
+    assert args.actor_addr.startswith("tcp://")
+    local = args.actor_addr.startswith("tcp://127.")  # A machine without a network.
+    assert (tmp_path / "keys" / "client.json").exists() != local
+
+
+def test_the_address_of_environments_on_a_cluster_may_be_given(combined):
+    roles = combined(launcher="ray", actor_addr="tcp://127.0.0.1:7001")
+    assert roles["fleet"].args[-1].actor_addr == "tcp://127.0.0.1:7001"
+
+
 def test_the_replay_elsewhere(combined):
     roles = combined(remote_replay=True, envs=1, eval_envs=0)
     assert {"logger", "agent", "env0"} <= set(roles)

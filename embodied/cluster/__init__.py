@@ -1,0 +1,1 @@
+"""Roles of a run on the machines of a cluster."""

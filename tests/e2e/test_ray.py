@@ -1,0 +1,167 @@
+"""Environments on a Ray cluster: real nodes, which are processes of this machine."""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import textwrap
+
+import psutil
+import pytest
+
+from embodied import rpc
+from tests.e2e.command import Command, logged_step, rows, stored, wait_for
+
+LENGTH = 11  # Of replayed sequences in the block `debug`.
+RAY = (sys.executable, "-m", "ray.scripts.scripts")
+BROKEN = """
+    import gymnasium as gym
+    import numpy as np
+
+    class Env(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (3,))
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, seed=None, options=None):
+            self.count = 0
+            return np.zeros(3, np.float32), {}
+
+        def step(self, action):
+            self.count += 1
+            if self.count > 20:
+                raise RuntimeError("the motor is stuck")
+            return np.zeros(3, np.float32), 1.0, False, False, {}
+"""
+
+
+class Cluster:
+    """Nodes of a Ray cluster, of which one can be lost."""
+
+    def __init__(self, directory):
+        # Sockets of Ray live there, and their paths may not be long.
+        self.temporary = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+        self.directory = directory
+        self.nodes = []
+        port = rpc.resolve("tcp://127.0.0.1:{auto}").rpartition(":")[2]
+        self.address = f"127.0.0.1:{port}"
+        flags = ["--head", "--port", port, "--temp-dir", self.temporary]
+        self.add(*flags, "--include-dashboard", "false", "--disable-usage-stats")
+
+    def add(self, *flags):
+        flags = [*flags, "--node-ip-address", "127.0.0.1", "--num-cpus", 2]
+        output = self.directory / f"node{len(self.nodes)}.txt"
+        node = Command(output, "start", *flags, "--block", program=RAY)
+        self.nodes.append(node)
+        wait_for(lambda: "Ray runtime started" in node.text(), "node", [node])
+        return node
+
+    def lose(self, node):
+        """A machine that loses its power."""
+        process = psutil.Process(node.process.pid)
+        for each in [process, *process.children(recursive=True)]:
+            each.kill()
+        node.process.wait(30)
+
+    def close(self):
+        for node in self.nodes:
+            if node.process.poll() is None:
+                self.lose(node)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+@pytest.fixture
+def ray(tmp_path):
+    if not os.environ.get("CI"):
+        pytest.importorskip("ray")
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def start(ray, tmp_path):
+    commands = []
+
+    def start(*flags):
+        words = ["--configs", "debug", "--random_agent", "--logdir", tmp_path / "run"]
+        words += ["--launcher", "ray", "--ray.address", ray.address]
+        words += ["--ray.cpus", 0.25, "--run.actor_addr", "tcp://127.0.0.1:{auto}"]
+        command = Command(tmp_path / "run.txt", *words, *flags)
+        commands.append(command)
+        return command
+
+    yield start
+    for command in commands:
+        command.kill()
+
+
+def hosts():
+    """Programs that Ray has started for us, by process id."""
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "embodied.cluster.host" in words:
+            found[process.pid] = process
+    return found
+
+
+def fleet(logdir):
+    """The process that talks to the cluster."""
+    roles = json.loads((logdir / "roles.json").read_text())
+    return psutil.Process(roles["fleet"]["pid"])
+
+
+def scores(logdir):
+    return len(rows(pathlib.Path(logdir) / "scores.jsonl"))
+
+
+@pytest.mark.slow
+def test_machines_and_the_fleet_may_die(ray, start, tmp_path):
+    """Environments go on elsewhere, nothing is lost, and nothing is left behind."""
+    logdir = tmp_path / "run"
+    other = ray.add("--address", ray.address)
+    before = set(hosts())
+    run = start("--task", "dummy_disc", "--run.envs", 4, "--run.eval_envs", 0)
+    wait_for(lambda: scores(logdir) > 3, "episodes", [run])
+    there = {p for p in hosts() if other.process.pid in ancestors(p)}
+    assert there, "nothing runs on the other machine"
+    assert there < set(hosts()) - before, "all runs there"
+    ray.lose(other)
+    wait_for(lambda: len(set(hosts()) - before) == 4, "new environments", [run])
+    seen = scores(logdir)
+    wait_for(lambda: scores(logdir) > seen + 8, "episodes without the machine", [run])
+    first = fleet(logdir)
+    first.kill()
+    wait_for(lambda: fleet(logdir) != first, "a new fleet", [run])
+    wait_for(lambda: len(set(hosts()) - before) == 4, "new environments", [run])
+    seen = scores(logdir)
+    wait_for(lambda: scores(logdir) > seen + 8, "episodes of the new fleet", [run])
+    assert run.stop() == 0, run.text()
+    assert "fleet failed (1 of" in run.text()
+    wait_for(lambda: set(hosts()) <= before, "end of all environments")
+    replay = stored(logdir, LENGTH)
+    assert replay.total == logged_step(logdir)
+    replay.close()
+
+
+def ancestors(pid):
+    try:
+        return {process.pid for process in psutil.Process(pid).parents()}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+@pytest.mark.slow
+def test_an_environment_that_keeps_failing_ends_the_run_with_its_traceback(
+    start, tmp_path
+):
+    path = tmp_path / "stuck.py"
+    path.write_text(textwrap.dedent(BROKEN))
+    run = start("--task", f"{path}:Env", "--run.envs", 1, "--run.budget", 2)
+    assert run.wait(120) == 1, run.text()
+    assert "the run failed, role 'fleet'" in run.text()
+    assert "the motor is stuck" in run.text().split("the run failed")[1]
+    assert "fleet failed" not in run.text(), "it was tried again"
+    assert "by hand" not in run.text()

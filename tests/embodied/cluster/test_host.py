@@ -1,0 +1,62 @@
+"""What a machine of a cluster runs, as its task does, but without a cluster."""
+
+import os
+import pathlib
+import signal
+import threading
+
+import pytest
+
+from embodied.cluster import host
+from embodied.core import parcel
+from embodied.run import role
+from embodied.run.supervisor import Role
+
+
+def complete():
+    """A role that hears that the run is over."""
+
+
+def fail(path):
+    with pathlib.Path(path).open("a") as file:
+        file.write("born\n")
+    raise ValueError("the motor is stuck")
+
+
+def wait(pipe):
+    """Tell the process of the supervisor, and wait until that stops this one."""
+    with open(pipe, "w") as file:
+        file.write(str(os.getppid()))
+    while not role.wait_stop(0.1):
+        role.beat()
+
+
+def order(*args, **options):
+    return parcel.dumps(Role("env0", *args, **options))
+
+
+def test_it_returns_when_the_run_is_over(capfd):
+    host.run(order(complete))
+    assert "Ended env0: the run is over." in capfd.readouterr().out
+
+
+def test_it_fails_with_the_last_traceback(tmp_path):
+    log = tmp_path / "log"
+    with pytest.raises(host.FailedError, match=r"(?s)'env0' failed 2 times.*is stuck"):
+        host.run(order(fail, (log,), budget=1))
+    assert log.read_text() == "born\n" * 2
+
+
+def test_a_machine_that_stops_leaves_a_run_that_goes_on(tmp_path):
+    """A scheduler tells all processes of a machine to end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def stop():
+        os.kill(int(pipe.read_text()), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(host.LeftError):
+        host.run(order(wait, (pipe,)))
+    thread.join()
