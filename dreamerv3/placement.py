@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import elements
 
 from dreamerv3.config import Flat, Problem
-from embodied.cluster import fleet
+from embodied.cluster import scout
 from embodied.core import spacefile
 from embodied.envs import registry
 from embodied.rpc import AddressError, KeyFileError
@@ -126,24 +126,35 @@ def _check_explicit(key: str, value: str, placed: Placed, calls: bool) -> list[P
 
 def _check_launcher(values: Flat) -> list[Problem]:
     """Whether the environments can be run on a Ray cluster, if they are to be."""
-    if values["launcher"] != launch.RAY:
+    if (values["script"], values["launcher"]) != ("parallel", launch.RAY):
         return []
     if importlib.util.find_spec("ray") is None:
         remedy = "pip install 'dreamerv3[ray]'"
         return [Problem("launcher", launch.RAY, "its package is missing", remedy)]
-    if values["script"] != "parallel":
-        rule = f"script {values['script']} runs nothing elsewhere"
-        remedy = "give --script parallel, or --launcher local"
-        return [Problem("launcher", launch.RAY, rule, remedy)]
     if values["run.remote_envs"]:
         remedy = "leave out one of the two"
         rule = "environments are either started by hand or on the cluster"
         return [Problem("run.remote_envs", True, rule, remedy)]
-    if not fleet.reachable(values["ray.address"]):
-        rule = "this machine belongs to no Ray cluster"
+    try:
+        cluster = scout.look(values["ray.address"])
+    except scout.AbsentError as error:
+        rule = f"there is no Ray cluster ({error})"
         remedy = "start one by `ray start --head`, join one by `ray start --address "
         remedy += "HOST:PORT`, or give --ray.address"
         return [Problem("ray.address", values["ray.address"], rule, remedy)]
+    return _check_reach(values[ACTOR], cluster)
+
+
+def _check_reach(address: str, cluster: scout.Cluster) -> list[Problem]:
+    """Whether environments on other machines of the cluster find the actor."""
+    if address == addresses.AUTO:
+        return []
+    host = address.rpartition("://")[2].rpartition(":")[0]
+    local = cluster.nodes > 1 and addresses.is_local(addresses.normalize(address))
+    if address.startswith("ipc://") or host in WILDCARDS or local:
+        rule = "is not where other machines of the cluster reach this one"
+        remedy = f"for example tcp://{cluster.host}:7001, or {addresses.AUTO}"
+        return [Problem(ACTOR, address, rule, remedy)]
     return []
 
 

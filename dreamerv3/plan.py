@@ -15,6 +15,7 @@ import numpy as np
 
 from dreamerv3.logdir import NO_TASK, has_run
 from embodied.core import base
+from embodied.run.parallel.launch import RAY
 
 OFFLINE = "train_offline"
 RECENT = 20  # Episodes whose mean score is told at the end.
@@ -161,7 +162,7 @@ def _task(
     evaluates = config.script in ("eval_only", OFFLINE)
     envs = config.run.eval_envs if evaluates else config.run.envs
     place = f" in {envs} environment{'' if envs == 1 else 's'}"
-    place += " on a Ray cluster" if config.launcher == "ray" else ""
+    place += " on a Ray cluster" if config.launcher == RAY else ""
     if config.script == OFFLINE:
         place = "" if config.task == NO_TASK else f"{place} for evaluation"
         place += f"; learns from {config.replay.source}"

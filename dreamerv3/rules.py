@@ -14,6 +14,7 @@ from dreamerv3.config import Flat, Problem, nearest, show
 from embodied.core.checkpoint import complete
 from embodied.envs import options, registry
 from embodied.run import restore
+from embodied.run.parallel.launch import LOCAL, RAY
 
 LENGTHS = (
     "batch_size",
@@ -85,7 +86,7 @@ RULES = [
     Rule(r"consec_.*", *_at_least(1), "1 means that sequences stand alone"),
     Rule(r"replay_context", *_at_least(0), "1 starts from the stored latent"),
     Rule(r"seed", *_at_least(0), "any whole number from 0 on"),
-    Rule(r"launcher", *_one_of("local", "ray"), "local needs nothing else"),
+    Rule(r"launcher", *_one_of(LOCAL, RAY), "local needs nothing else"),
     Rule(r"ray\.cpus", *_at_least(0), "1 gives each environment process a core"),
     Rule(r"run\.steps", *_at_least(1), "use run.duration to limit the time instead"),
     Rule(r"run\.duration", *_at_least(0), "0 means no limit"),

@@ -8,10 +8,11 @@ import subprocess
 import pytest
 
 from dreamerv3 import config as settings
-from dreamerv3 import flags, placement, rules
+from dreamerv3 import flags, rules
 from dreamerv3.commands import env, keys
 from dreamerv3.main import SCRIPTS
 from embodied import rpc
+from embodied.cluster import scout
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "distributed.md"
 BLOCK = re.compile(r"^```(sh|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -64,8 +65,8 @@ def test_a_command_is_accepted(command, tmp_path, monkeypatch, capsys):
         assert env.read_address(args.connect, args.key)[1]
         return
     if "ray" in command:  # Which need not be here, and of a cluster there is none.
-        monkeypatch.setattr(placement.importlib.util, "find_spec", str)
-        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
+        monkeypatch.setattr("importlib.util.find_spec", str)
+        monkeypatch.setattr(scout, "look", lambda address: scout.Cluster("10.0.0.5", 2))
     command = [word.replace("~", str(tmp_path)) for word in command]
     command = [word.replace("/tmp/far/keys", f"{tmp_path}/keys") for word in command]
     problems = []

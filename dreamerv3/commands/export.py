@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import export
 
 from dreamerv3 import player
 from dreamerv3.commands.base import CommandError
-from embodied.core import base
+from embodied.core import base, spacefile
 from embodied.jax import noise
 
 PROGRAM, ABOUT = "policy.bin", "policy.json"
@@ -55,9 +56,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("logdir", help="log directory of a run")
     parser.add_argument(
-        "-o", "--output", type=pathlib.Path, default="policy.zip", help="zip to write"
+        "-o",
+        "--output",
+        type=pathlib.Path,
+        default="policy.zip",
+        help="zip to write, replaced if it is there; default: policy.zip",
     )
-    parser.add_argument("--batch", type=int, default=1, help="observations per call")
+    parser.add_argument(
+        "--batch", type=int, default=1, help="observations per call; default: 1"
+    )
     parser.add_argument(
         "--mode", choices=("sample", "greedy"), help="default: agent.eval_mode"
     )
@@ -81,7 +88,8 @@ def export_policy(
 ) -> tuple[bytes, dict[str, Any]]:
     """The program `(carry, obs, seed) -> (carry, action)` and its description."""
     model, acting = agent.agent.model, agent.agent.acting  # type: ignore[attr-defined]
-    params = jax.tree.unflatten(acting.structure, jax.device_get(acting.params))
+    params = jax.device_get(acting.newest(wait=True))
+    params = jax.tree.unflatten(acting.structure, params)
     leaves, structure = jax.tree.flatten(model.carry(batch))
     greedy = agent.config.agent.eval_mode == "greedy"
 
@@ -89,6 +97,7 @@ def export_policy(
         key = noise.fold(acting.key, seed)
         state = jax.tree.unflatten(structure, carry)
         state, action, _ = model.policy(params, state, obs, key, greedy)
+        action = {k: _clip(v, agent.act_space[k]) for k, v in action.items()}
         return jax.tree.leaves(state), action
 
     spaces = {k: agent.obs_space[k] for k in model.policy_keys}
@@ -104,7 +113,7 @@ def export_policy(
         "carry": [_describe(x) for x in leaves],
         "obs": {k: _describe(v) for k, v in obs.items()},
         "action": {
-            k: {"dtype": np.dtype(v.dtype).name, "shape": [batch, *v.shape]}
+            k: {**spacefile.encode_space(v), "shape": [batch, *v.shape]}
             for k, v in agent.act_space.items()
             if k != base.RESET
         },
@@ -119,6 +128,13 @@ def write(path: pathlib.Path, program: bytes, about: dict[str, Any]) -> None:
         archive.writestr(ABOUT, json.dumps(about, indent=1))
         archive.writestr(PROGRAM, program)
     temporary.rename(path)
+
+
+def _clip(action: jax.Array, space: base.Space) -> jax.Array:
+    """Into the bounds, as `Player.act` does."""
+    if space.dtype.kind != "f":
+        return action
+    return jnp.clip(action, *map(np.float32, (space.low, space.high)))
 
 
 def _describe(x: np.ndarray) -> dict[str, Any]:

@@ -7,14 +7,18 @@ process neither with threads nor with signal handlers of the cluster's software.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 
 from embodied.core import parcel
 from embodied.run import child
 from embodied.run.parallel import placed
 from embodied.run.supervisor import ASKED, LOST, RoleError
+
+LEFT = 4  # Exit code of a program that was told to stop.
 
 
 class FailedError(Exception):
@@ -34,26 +38,30 @@ def run(order: bytes) -> None:
         done = subprocess.run(command, input=order, pass_fds=fds, check=False)
         words.seek(0)
         text = words.read().decode()
-    if text:
-        raise FailedError(text)
-    if done.returncode:
-        raise LeftError(f"it ended with exit code {done.returncode}")
+    code = done.returncode
+    if code == LEFT or code < 0:
+        raise LeftError(f"its program ended with exit code {code}")
+    if code:
+        text = text or f"its program ended with exit code {code}"
+        raise FailedError(f"On {socket.gethostname()}: {text}")
 
 
-def main(parent: int, words: int) -> None:
+def main(parent: int, words: int) -> int:
     """Run the role that comes by standard input; end with whoever started this.
 
-    Last words go to the file `words`. The exit code is 0 only if the run is over.
+    Last words go to the file `words`. Returns 0 only if the run is over.
     """
     child.die_with(parent)
-    role = parcel.loads(sys.stdin.buffer.read())
     try:
-        reason = placed.supervise([role])
+        reason = placed.supervise([parcel.loads(sys.stdin.buffer.read())])
     except RoleError as error:
-        os.write(words, str(error).encode()[-child.LAST_WORDS :])
-        sys.exit(1)
-    sys.exit(reason in (ASKED, LOST))
+        os.write(words, child.last_words(str(error)).encode())
+        return 1
+    except Exception:
+        os.write(words, child.last_words(traceback.format_exc()).encode())
+        return 1
+    return LEFT if reason in (ASKED, LOST) else 0
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,7 +1,8 @@
 """Functions and settings as bytes, for a process that this one starts.
 
 Machines that only run environments have no cloudpickle: there all parts of a parcel
-must be importable by name, which `pickle` checks. Parcels never leave the machine.
+must be importable by name, which `pickle` checks. Parcels never go through a socket of
+ours; only a cluster carries them to its other machines.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def encode(obs_space: base.Spaces, act_space: base.Spaces) -> dict[str, Any]:
     """Spaces as plain numbers, texts, lists and dicts."""
     kinds = {"obs": obs_space, "act": act_space}
     return {
-        kind: {key: _encode(space) for key, space in spaces.items()}
+        kind: {key: encode_space(space) for key, space in spaces.items()}
         for kind, spaces in kinds.items()
     }
 
@@ -66,8 +66,8 @@ def decode(tree: Mapping[str, Any]) -> Pair:
     return obs_space, act_space
 
 
-def differences(old: Pair, new: Pair) -> list[Difference]:
-    """Keys of which one agent cannot use both; those only for logs do not count.
+def differences(old: Pair, new: Pair, logs: bool = False) -> list[Difference]:
+    """Keys of which one agent cannot use both; with `logs` also those only for logs.
 
     Bounds of observed numbers do not matter; those of choices and of actions do.
     """
@@ -75,8 +75,8 @@ def differences(old: Pair, new: Pair) -> list[Difference]:
     for kind, before, after in zip(("observation", "action"), old, new, strict=True):
         for key in sorted({*before, *after}):
             a, b = before.get(key), after.get(key)
-            bounded = kind == "action"
-            if not key.startswith(base.LOG_PREFIX) and not _same(a, b, bounded):
+            counts = logs or not key.startswith(base.LOG_PREFIX)
+            if counts and not _same(a, b, bounded=kind == "action"):
                 found.append(Difference(f"{kind} '{key}'", describe(a), describe(b)))
     return found
 
@@ -87,22 +87,30 @@ def describe(space: base.Space | None) -> str:
         return "no such key"
     shape = f"[{', '.join(map(str, space.shape))}]" if space.shape else ""
     text = f"{np.dtype(space.dtype).name}{shape}"
-    if space.dtype == bool or not np.isfinite([space.low, space.high]).all():
+    if space.dtype == bool or not np.isfinite([space.low, space.high]).any():
         return text
-    return f"{text} from {np.min(space.low):g} to {np.max(space.high):g}"
+    return f"{text} from {_shown(space.low)} to {_shown(space.high)}"
 
 
 def _same(a: base.Space | None, b: base.Space | None, bounded: bool) -> bool:
     """Whether both exist and fit, with bounds up to rounding where they matter."""
     if a is None or b is None or (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
-    if not bounded and not a.discrete:
-        return True
     ends = ((a.low, b.low), (a.high, b.high))
-    return all(np.allclose(left, right, rtol=1e-6) for left, right in ends)
+    if a.discrete:
+        return all(np.array_equal(left, right) for left, right in ends)
+    near = all(np.allclose(left, right, rtol=1e-6) for left, right in ends)
+    return near or not bounded
 
 
-def _encode(space: elements.Space) -> dict[str, Any]:
+def _shown(bound: np.ndarray) -> str:
+    """One number if all are the same."""
+    values = np.unique(bound)
+    return f"{values[0]:.12g}" if len(values) == 1 else np.array2string(bound)
+
+
+def encode_space(space: base.Space) -> dict[str, Any]:
+    """A space as plain numbers, texts and lists; an infinite bound is None."""
     return {
         "dtype": np.dtype(space.dtype).name,
         "shape": list(space.shape),

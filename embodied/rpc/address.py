@@ -68,16 +68,6 @@ def is_local(address: str) -> bool:
         return host == "lo"
 
 
-def outgoing() -> str:
-    """The number of this machine in its network; that of loopback if it is in none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # Finds the interface, sends nothing.
-        except OSError:
-            return "127.0.0.1"
-        return probe.getsockname()[0]
-
-
 def require_local(address: str) -> None:
     """Raise if a server without keys would be open to other machines."""
     if not is_local(address):

@@ -10,7 +10,7 @@ import threading
 import traceback
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from embodied.core import parcel
 from embodied.run import role
@@ -20,8 +20,14 @@ from embodied.run.signals import SIGNALS
 # job at once, and it is for the supervisor to end them in order.
 STOP = signal.SIGUSR1
 PR_SET_PDEATHSIG = 1
-FINAL = 3  # Exit code of a role that would fail again.
-LAST_WORDS = 1 << 15  # Characters of a traceback, so that a pipe can hold it.
+LAST_WORDS = 1 << 15  # Bytes of a traceback, so that a pipe can hold it.
+
+
+class LastWords(NamedTuple):
+    """What a role that failed leaves behind."""
+
+    text: str
+    final: bool  # Whether it would fail again.
 
 
 def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
@@ -47,11 +53,16 @@ def _leave(pipe: Any, error: BaseException | None) -> NoReturn:
         text = str(error) if final else "".join(traceback.format_exception(error))
         if role.stopping():
             print(text, file=sys.stderr, flush=True)
-        pipe.send(text[-LAST_WORDS:])
+        pipe.send(LastWords(last_words(text), final))
         pipe.close()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(FINAL if final else int(failed))
+    os._exit(int(failed))
+
+
+def last_words(text: str) -> str:
+    """The end of a text, as much as is kept of a failure."""
+    return text.encode()[-LAST_WORDS:].decode(errors="ignore")
 
 
 def _listen() -> None:
@@ -83,7 +94,7 @@ def _await_request(pipe: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel kill this process when the supervisor dies."""
+    """Let the kernel kill this process when the one that started it dies."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:

@@ -120,13 +120,12 @@ class Worker:
             self._process.kill()
             self._process.join()
             text = f"{silence(self._beat, self._patience())}, so it was killed"
+            words = child.LastWords(text, False)
         elif self.done():
             return False  # It returned just now, after the supervisor had looked.
         else:
-            text = self._last_words()
-            if self._process.exitcode == child.FINAL:
-                raise RoleError(self.role.name, 1, text)
-        self._count_failure(text, backoff)
+            words = self._last_words()
+        self._count_failure(words, backoff)
         return False
 
     def terminate(self) -> None:
@@ -150,7 +149,7 @@ class Worker:
             return None
         if self._process.exitcode in (0, -child.STOP):
             return None
-        return RoleError(self.role.name, 1, self._last_words())
+        return RoleError(self.role.name, 1, self._last_words().text)
 
     def _patience(self) -> float:
         return self.role.hang if self._beat.value else self.role.start
@@ -158,16 +157,16 @@ class Worker:
     def _limit(self) -> float:
         return max(self._started, self._beat.value) + self._patience()
 
-    def _count_failure(self, text: str, backoff: Sequence[float]) -> None:
+    def _count_failure(self, words: child.LastWords, backoff: Sequence[float]) -> None:
         now, role = time.monotonic(), self.role
         recent = [t for t in self._failures if t > now - role.window]
         self._failures = [*recent, now]
         count = len(self._failures)
-        if count > role.budget:
-            raise RoleError(role.name, count, text)
+        if words.final or count > role.budget:
+            raise RoleError(role.name, count, words.text)
         delay = backoff[min(count, len(backoff)) - 1]
         self._restart_at = now + delay
-        last = text.strip().splitlines()[-1]
+        last = words.text.strip().splitlines()[-1]
         elements.print(
             f"{role.name} failed ({count} of {role.budget} times allowed in "
             f"{role.window:.0f} s) and is restarted in {delay:g} s: {last}",
@@ -175,7 +174,7 @@ class Worker:
             flush=True,
         )
 
-    def _last_words(self) -> str:
+    def _last_words(self) -> child.LastWords:
         self._process.join()
         try:
             if self._pipe.poll():
@@ -184,7 +183,7 @@ class Worker:
             pass  # It died without a word: the exit code has to do.
         code = self._process.exitcode
         reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"died with {reason}"
+        return child.LastWords(f"died with {reason}", False)
 
 
 class ThreadWorker:

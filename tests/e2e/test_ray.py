@@ -1,9 +1,11 @@
 """Environments on a Ray cluster: real nodes, which are processes of this machine."""
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import textwrap
@@ -16,6 +18,7 @@ from tests.e2e.command import Command, logged_step, rows, stored, wait_for
 
 LENGTH = 11  # Of replayed sequences in the block `debug`.
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
+ENV = {"RAY_AUTH_MODE": "disabled"}  # Whatever tokens the user has for other clusters.
 BROKEN = """
     import gymnasium as gym
     import numpy as np
@@ -44,6 +47,8 @@ class Cluster:
         self.temporary = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         self.directory = directory
         self.nodes = []
+
+    def start(self):
         port = rpc.resolve("tcp://127.0.0.1:{auto}").rpartition(":")[2]
         self.address = f"127.0.0.1:{port}"
         flags = ["--head", "--port", port, "--temp-dir", self.temporary]
@@ -52,7 +57,7 @@ class Cluster:
     def add(self, *flags):
         flags = [*flags, "--node-ip-address", "127.0.0.1", "--num-cpus", 2]
         output = self.directory / f"node{len(self.nodes)}.txt"
-        node = Command(output, "start", *flags, "--block", program=RAY)
+        node = Command(output, "start", *flags, "--block", program=RAY, env=ENV)
         self.nodes.append(node)
         wait_for(lambda: "Ray runtime started" in node.text(), "node", [node])
         return node
@@ -61,7 +66,8 @@ class Cluster:
         """A machine that loses its power."""
         process = psutil.Process(node.process.pid)
         for each in [process, *process.children(recursive=True)]:
-            each.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # It died with another.
+                each.kill()
         node.process.wait(30)
 
     def close(self):
@@ -76,8 +82,11 @@ def ray(tmp_path):
     if not os.environ.get("CI"):
         pytest.importorskip("ray")
     cluster = Cluster(tmp_path)
-    yield cluster
-    cluster.close()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
 
 
 @pytest.fixture
@@ -87,8 +96,8 @@ def start(ray, tmp_path):
     def start(*flags):
         words = ["--configs", "debug", "--random_agent", "--logdir", tmp_path / "run"]
         words += ["--launcher", "ray", "--ray.address", ray.address]
-        words += ["--ray.cpus", 0.25, "--run.actor_addr", "tcp://127.0.0.1:{auto}"]
-        command = Command(tmp_path / "run.txt", *words, *flags)
+        words += ["--ray.cpus", 0.25]
+        command = Command(tmp_path / "run.txt", *words, *flags, env=ENV)
         commands.append(command)
         return command
 
@@ -108,9 +117,8 @@ def hosts():
 
 
 def fleet(logdir):
-    """The process that talks to the cluster."""
-    roles = json.loads((logdir / "roles.json").read_text())
-    return psutil.Process(roles["fleet"]["pid"])
+    """The number of the process that talks to the cluster."""
+    return json.loads((logdir / "roles.json").read_text())["fleet"]["pid"]
 
 
 def scores(logdir):
@@ -123,24 +131,26 @@ def test_machines_and_the_fleet_may_die(ray, start, tmp_path):
     logdir = tmp_path / "run"
     other = ray.add("--address", ray.address)
     before = set(hosts())
-    run = start("--task", "dummy_disc", "--run.envs", 4, "--run.eval_envs", 0)
+    flags = ["--run.envs", 7, "--run.envs_per_process", 2, "--run.eval_envs", 0]
+    run = start("--task", "dummy_disc", *flags)
     wait_for(lambda: scores(logdir) > 3, "episodes", [run])
     there = {p for p in hosts() if other.process.pid in ancestors(p)}
     assert there, "nothing runs on the other machine"
     assert there < set(hosts()) - before, "all runs there"
     ray.lose(other)
+    before |= there
     wait_for(lambda: len(set(hosts()) - before) == 4, "new environments", [run])
     seen = scores(logdir)
     wait_for(lambda: scores(logdir) > seen + 8, "episodes without the machine", [run])
-    first = fleet(logdir)
-    first.kill()
-    wait_for(lambda: fleet(logdir) != first, "a new fleet", [run])
+    before |= set(hosts())
+    os.kill(fleet(logdir), signal.SIGKILL)
     wait_for(lambda: len(set(hosts()) - before) == 4, "new environments", [run])
     seen = scores(logdir)
     wait_for(lambda: scores(logdir) > seen + 8, "episodes of the new fleet", [run])
-    assert run.stop() == 0, run.text()
+    assert run.stop(signal.SIGTERM) == 0, run.text()
     assert "fleet failed (1 of" in run.text()
-    wait_for(lambda: set(hosts()) <= before, "end of all environments")
+    assert "env0 pid=" in run.text().split("Stopping")[1], "it did not end in order"
+    wait_for(lambda: not hosts(), "end of all environments")
     replay = stored(logdir, LENGTH)
     assert replay.total == logged_step(logdir)
     replay.close()

@@ -27,12 +27,13 @@ def longest(args: elements.Config) -> float:
 def parallel_farewell(args: elements.Config, by_hand: bool = True) -> None:
     """Wait for the end of the run, then tell the roles that are elsewhere.
 
-    Environments that were not placed `by_hand` are ended by who did, at the latest.
+    Nothing is said of environments that did not hear it, if none is there `by_hand`.
     The launcher stops this role after the agent, whose address it takes over to
     answer the environments, and before what is left of the run on this machine.
     """
     while not role.wait_stop(1.0):
         role.beat()
+    by_hand = by_hand or bool(roster.read(roster.location(args)).members)
     if not dismiss_envs(args) and by_hand:
         _print(f"not all environments asked at {args.actor_addr} within")
     if args.remote_replay:

@@ -9,8 +9,9 @@ from functools import partial as bind
 import elements
 
 from embodied import rpc
+from embodied.cluster import scout
 from embodied.core import base, parcel
-from embodied.rpc.address import is_local, outgoing, unlink
+from embodied.rpc.address import is_local, unlink
 from embodied.run.parallel import farewell, wire
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.env import env_roles
@@ -76,7 +77,7 @@ def open_up(args: elements.Config) -> elements.Config:
     """Let other machines reach the actor, as the environments are there."""
     address = args.actor_addr
     if address == rpc.AUTO:
-        address = f"tcp://{outgoing()}:{rpc.AUTO}"
+        address = f"tcp://{scout.look(args.ray.address).host}:{rpc.AUTO}"
     return args.update(actor_addr=address, remote_envs=True)
 
 
@@ -87,8 +88,14 @@ def fleet_role(env_train: bytes, env_eval: bytes, args: elements.Config) -> Role
     """
     from embodied.cluster.fleet import parallel_fleet  # Imports this package.
 
-    target = (env_train, env_eval, args)
-    return Role("fleet", parallel_fleet, target, FAREWELL, grace=FLEET_GRACE)
+    return Role(
+        "fleet",
+        parallel_fleet,
+        (env_train, env_eval, args),
+        FAREWELL,
+        budget=args.budget,
+        grace=FLEET_GRACE,
+    )
 
 
 def resolve(args: elements.Config) -> elements.Config:

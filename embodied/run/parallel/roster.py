@@ -159,5 +159,5 @@ class Reception(NamedTuple):
 def compare(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """Raise with the first key whose space differs."""
     pairs = spacefile.decode(ours), spacefile.decode(theirs)
-    for found in spacefile.differences(*pairs):
+    for found in spacefile.differences(*pairs, logs=True):
         raise MismatchError(f"it is not the environment of the run, {found}")

@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from jax import export
 
 import dreamerv3
 from dreamerv3 import main
@@ -39,8 +40,10 @@ print(json.dumps(actions))
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "run"
-    argv = ["--configs", "debug", "--task", "dummy_disc", "--script", "train"]
-    argv += ["--env.dummy.size", "32", "32", "--run.steps", "20", "--logdir", str(path)]
+    argv = ["--configs", "debug", "--task", "dummy_cont", "--script", "train"]
+    argv += ["--env.dummy.size", "32", "32", "--run.steps", "80", "--logdir", str(path)]
+    # So that what was learned shows.
+    argv += ["--agent.opt.lr", "0.3", "--agent.opt.warmup", "0"]
     main.main([*argv, "--run.env_processes", "False", "--logger.outputs", "jsonl"])
     return path
 
@@ -55,11 +58,29 @@ def test_it_acts_as_the_agent_does(logdir, tmp_path):
     words = [sys.executable, "-c", USER, path, tmp_path / "obs.npz", str(STEPS)]
     result = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
+    actions = json.loads(result.stdout)
     agent = dreamerv3.load(logdir, **{"agent.eval_mode": "greedy"})
-    for step, action in enumerate(json.loads(result.stdout)):
+    for step, action in enumerate(actions):
         ours = agent.act({**obs, "is_first": np.full(2, step == 0)})
         for key, value in action.items():
             np.testing.assert_allclose(value, ours[key], rtol=1e-4, atol=1e-5)
+    fresh = main.make_agent(agent.config, agent.obs_space, agent.act_space, quiet=True)
+    start = {**obs, "is_first": np.ones(2, bool)}
+    _, untrained, _ = fresh.policy(fresh.init_policy(2), start, "eval")
+    assert np.abs(untrained["act_cont"] - actions[0]["act_cont"]).max() > 0.1
+
+
+def test_actions_stay_within_their_bounds(logdir, tmp_path):
+    """Samples of a normal distribution do not, and `act` cuts them, too."""
+    agent = dreamerv3.load(logdir)
+    program, about = command.export_policy(agent, 64, ["cpu"])
+    carry = [np.zeros(x["shape"], x["dtype"]) for x in about["carry"]]
+    obs = {k: np.zeros(x["shape"], x["dtype"]) for k, x in about["obs"].items()}
+    policy = export.deserialize(bytearray(program))
+    _, action = policy.call(carry, obs, np.uint32(0))
+    assert np.abs(action["act_cont"]).max() == 1
+    space = about["action"]["act_cont"]
+    assert (space["low"], space["high"], space["shape"]) == (-1, 1, [64, 6])
 
 
 def test_other_platforms_need_not_be_here(logdir, tmp_path):

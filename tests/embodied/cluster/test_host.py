@@ -23,6 +23,10 @@ def fail(path):
     raise ValueError("the motor is stuck")
 
 
+def complain():
+    raise role.FinalError("é" * 50_000)
+
+
 def wait(pipe):
     """Tell the process of the supervisor, and wait until that stops this one."""
     with open(pipe, "w") as file:
@@ -55,8 +59,16 @@ def test_a_machine_that_stops_leaves_a_run_that_goes_on(tmp_path):
     def stop():
         os.kill(int(pipe.read_text()), signal.SIGTERM)
 
-    thread = threading.Thread(target=stop)
-    thread.start()
-    with pytest.raises(host.LeftError):
+    threading.Thread(target=stop, daemon=True).start()
+    with pytest.raises(host.LeftError, match=f"exit code {host.LEFT}"):
         host.run(order(wait, (pipe,)))
-    thread.join()
+
+
+def test_what_is_no_order_fails_at_once():
+    with pytest.raises(host.FailedError, match=r"(?s)On .*UnpicklingError"):
+        host.run(b"garbage")
+
+
+def test_long_words_in_any_script_arrive():
+    with pytest.raises(host.FailedError, match=r"é$"):
+        host.run(order(complain, budget=0))

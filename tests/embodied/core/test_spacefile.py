@@ -78,6 +78,11 @@ def pair(**changes):
             "action 'action': float32[2] from -1 to 2 instead of "
             "float32[2] from -1 to 1",
         ),
+        (
+            {"action": Space(np.float32, (2,), -1, np.array([1, np.inf]))},
+            "action 'action': float32[2] from -1 to [ 1. inf] instead of "
+            "float32[2] from -1 to 1",
+        ),
     ],
 )
 def test_differences_that_matter_are_named(changes, text):

@@ -88,13 +88,18 @@ def test_nobody_joins_with_nothing(members):
         members.join("a", 0)
 
 
-def spaces(shape=(3,)):
-    obs = {"vector": elements.Space(np.float32, shape)}
+def spaces(shape=(3,), **more):
+    obs = {"vector": elements.Space(np.float32, shape), **more}
     return spacefile.encode(obs, {"action": elements.Space(np.int32, (), 0, 5)})
 
 
 def test_the_same_spaces_fit():
     roster.compare(spaces(), spaces())
+
+
+def test_keys_for_logs_count_since_batches_need_the_same():
+    with pytest.raises(roster.MismatchError, match="'log/x'"):
+        roster.compare(spaces(**{"log/x": elements.Space(np.float32)}), spaces())
 
 
 def test_a_difference_is_named():

@@ -1,0 +1,52 @@
+"""A look at a Ray cluster, from a process of its own that leaves nothing behind."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import logging
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+PATIENCE = 60.0  # Seconds for the answer of a cluster.
+
+
+class Cluster(NamedTuple):
+    """What to know of a cluster before environments run there."""
+
+    host: str  # Number of this machine, by which the others reach it.
+    nodes: int  # Machines that are there.
+
+
+class AbsentError(Exception):
+    """There is no such cluster; says why."""
+
+
+@functools.cache
+def look(address: str) -> Cluster:
+    """The cluster at an address; `auto` is the one that this machine belongs to."""
+    command = [sys.executable, "-m", __name__, address]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise AbsentError(f"it did not answer within {PATIENCE:g} s") from None
+    if done.returncode:
+        raise AbsentError(done.stderr.strip().splitlines()[-1])
+    return Cluster(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def main(address: str) -> None:
+    """Print what `look` returns."""
+    ray: Any = importlib.import_module("ray")  # An extra.
+    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    cluster = Cluster(ray.util.get_node_ip_address(), nodes)
+    print(json.dumps(cluster._asdict()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
