@@ -17,8 +17,10 @@ import ruamel.yaml
 from dreamerv3 import config
 from dreamerv3.config import ConfigError, Flat, Problem, show
 from embodied.core import base, spacefile
+from embodied.core.checkpoint import complete
 from embodied.envs import custom
-from embodied.run.restore import CHECKPOINTS
+from embodied.replay.recording import holds_steps
+from embodied.run.restore import AGENT, CHECKPOINTS
 
 FILE = "config.yaml"
 LOCK = "run.lock"
@@ -32,6 +34,7 @@ FREE = re.compile(
     r"agent\.(eval_mode|finite_check|report_gradnorms|imag_starts|dyn\.rssm\.unroll)"
 )
 FEW = 3  # Changed keys of the model that are told one by one.
+PARALLEL, SERIAL = "parallel", ("train", "train_eval", "train_offline")
 NO_TASK = "none"  # Of a run that learns from recorded steps alone.
 PLACEHOLDERS = ("timestamp", "task", "method", "seed")
 
@@ -119,14 +122,20 @@ def differences(saved: Flat, values: Flat) -> dict[str, tuple[Any, Any]]:
 def check(saved: Flat, values: Flat) -> list[Problem]:
     """Problems of changed keys on which stored steps or parameters depend.
 
-    Those of another size of the model are one problem.
+    Those of another size of the model are one problem. Where nothing was stored, as by
+    a run that failed at its start, everything may change.
     """
+    if not has_run(values["logdir"]):
+        return []
     changed = {
         key: change
         for key, change in differences(saved, values).items()
         if FIXED.fullmatch(key) and not FREE.fullmatch(key)
         if key != "task" or not _may_follow(*change)
     }
+    scripts = saved.get("script"), values["script"]
+    if scripts[0] == PARALLEL and scripts[1] in SERIAL:  # The other way works.
+        changed["script"] = scripts
     model = [key for key in changed if key.startswith("agent.")]
     if len(model) <= FEW:
         return [_problem(key, *change) for key, change in changed.items()]
@@ -139,7 +148,8 @@ def check(saved: Flat, values: Flat) -> list[Problem]:
 
 def has_run(logdir: str | os.PathLike) -> bool:
     """Whether there is something to go on with."""
-    return pathlib.Path(logdir, CHECKPOINTS).exists()
+    path = pathlib.Path(logdir)
+    return bool(complete(path / CHECKPOINTS / AGENT)) or holds_steps(path / "replay")
 
 
 def check_spaces(

@@ -42,9 +42,16 @@ def test_a_new_directory_has_no_settings(tmp_path):
     assert logdir.load(tmp_path) == {}
 
 
-def test_what_results_depend_on_may_not_change():
+@pytest.fixture
+def saved(tmp_path):
+    """Settings of a run that has stored something."""
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
+    return {**DEFAULTS, "logdir": str(tmp_path)}
+
+
+def test_what_results_depend_on_may_not_change(saved):
     changed = {
-        **DEFAULTS,
+        **saved,
         "task": "bounce_64",
         "agent.dyn.rssm.deter": 512,
         "env.bounce.length": 7,
@@ -52,21 +59,37 @@ def test_what_results_depend_on_may_not_change():
         "agent.eval_mode": "greedy",
         "logger.fps": 3,
     }
-    problems = logdir.check(DEFAULTS, changed)
+    problems = logdir.check(saved, changed)
     keys = {problem.key for problem in problems}
     assert keys == {"task", "agent.dyn.rssm.deter", "env.bounce.length"}
     assert "made with bounce_32" in problems[0].rule
     assert "another --logdir" in problems[0].remedy
-    assert set(logdir.differences(DEFAULTS, changed)) - keys == {
+    assert set(logdir.differences(saved, changed)) - keys == {
         "run.steps",
         "agent.eval_mode",
         "logger.fps",
     }
 
 
-def test_another_size_is_one_problem():
-    size = config.layer(DEFAULTS, config.read_blocks().presets["size12m"], [])
-    problems = logdir.check(DEFAULTS, {**size, "seed": 7})
+def test_where_nothing_was_stored_everything_may_change(tmp_path):
+    """As by a run that failed at its start."""
+    values = {**DEFAULTS, "logdir": str(tmp_path)}
+    (tmp_path / "ckpt" / "logger" / "00000001").mkdir(parents=True)
+    assert not logdir.check(values, {**values, "task": "bounce_64", "seed": 7})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fits"),
+    [("parallel", "train", False), ("train", "parallel", True)],
+)
+def test_a_parallel_run_stays_one(saved, old, new, fits):
+    problems = logdir.check({**saved, "script": old}, {**saved, "script": new})
+    assert [problem.key for problem in problems] == ([] if fits else ["script"])
+
+
+def test_another_size_is_one_problem(saved):
+    size = config.layer(saved, config.read_blocks().presets["size12m"], [])
+    problems = logdir.check(saved, {**size, "seed": 7})
     assert [problem.key for problem in problems] == ["seed", "agent"]
     assert "another model: agent.enc.simple.depth 64, not 16" in problems[1].rule
 
@@ -80,7 +103,7 @@ def spaces(size):
 def test_the_environment_of_a_run_may_not_change(tmp_path):
     spacefile.write(tmp_path, *spaces(3))
     assert not logdir.check_spaces(tmp_path, *spaces(4))  # No run yet.
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     (problem,) = logdir.check_spaces(tmp_path, *spaces(4))
     assert problem[:2] == ("observation 'obs'", "float32[4]")
     assert "has float32[3]" in problem.rule
@@ -90,21 +113,21 @@ def test_the_environment_of_a_run_may_not_change(tmp_path):
 def test_the_same_environment_goes_on(tmp_path):
     env = Dummy()
     spacefile.write(tmp_path, env.obs_space, env.act_space)
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     assert not logdir.check_spaces(tmp_path, env.obs_space, env.act_space)
 
 
 def test_a_run_without_spaces_goes_on(tmp_path):
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     assert not logdir.check_spaces(tmp_path, *spaces(3))
 
 
-def test_the_file_of_a_task_may_move():
-    saved = {**DEFAULTS, "task": "/old/place/my.py:Env"}
-    assert not logdir.check(saved, {**DEFAULTS, "task": "/new/my.py:Env"})
-    assert not logdir.check({**DEFAULTS, "task": "my.py:Env"}, saved)
+def test_the_file_of_a_task_may_move(saved):
+    first = {**saved, "task": "/old/place/my.py:Env"}
+    assert not logdir.check(first, {**saved, "task": "/new/my.py:Env"})
+    assert not logdir.check({**saved, "task": "my.py:Env"}, first)
     for other in ("/old/place/my.py:Other", "/old/place/your.py:Env", "bounce_32"):
-        (problem,) = logdir.check(saved, {**DEFAULTS, "task": other})
+        (problem,) = logdir.check(first, {**saved, "task": other})
         assert problem.key == "task"
 
 

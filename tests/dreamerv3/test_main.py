@@ -87,7 +87,7 @@ def test_a_held_factory_gets_the_options_of_custom_tasks():
 
 
 def test_a_run_of_another_environment_is_refused_untouched(tmp_path):
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     obs = {"vector": elements.Space(np.float32, (3,))}
     spacefile.write(tmp_path, obs, {"action": elements.Space(np.int32, (), 0, 2)})
     before = (tmp_path / spacefile.FILE).read_text()

@@ -64,18 +64,18 @@ def test_a_disk_that_is_too_small_is_pointed_out(tmp_path, monkeypatch, changes,
 
 def test_no_word_on_the_disk_to_a_run_that_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(plan.shutil, "disk_usage", lambda path: 1 / 0)
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     assert "free" not in describe(logdir=str(tmp_path)).split("Training:")[1]
 
 
 def test_whether_the_run_is_new(tmp_path):
     assert f"{tmp_path} (a new run)" in describe(logdir=str(tmp_path))
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     assert f"{tmp_path} (goes on with the run there)" in describe(logdir=str(tmp_path))
 
 
 def test_a_complete_run_says_so(tmp_path):
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text('{"step": 90}\n{"step": 100}\n{"step": 1')  # Half a line.
     text = describe(logdir=str(tmp_path), run__steps=100)
@@ -94,7 +94,7 @@ def test_the_command_to_go_on(tmp_path, steps, flags):
 
 
 def test_an_evaluation_goes_on_with_nothing(tmp_path):
-    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     (tmp_path / "metrics.jsonl").write_text('{"step": 100}\n')
     text = describe(logdir=str(tmp_path), run__steps=100, script="eval_only")
     assert f"{tmp_path}\n" in f"{text}\n"

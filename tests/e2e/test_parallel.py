@@ -24,12 +24,21 @@ def test_steps_end_the_run_and_it_resumes(tmp_path):
     assert "agent completed the run" in first.output
     assert first.step() == 1000
     check_counts(first)
+    checkpoint = newest(first)
+    again = Run(tmp_path, "--steps", 1000)
+    assert again.finish() == 0, again.output
+    assert newest(again) == checkpoint, "a complete run has changed"
     second = Run(tmp_path, "--steps", 1501)
     assert second.finish() == 0, second.output
     assert "Resumed from" in second.output
     assert second.step() == 1501
     check_counts(second)
     check_metric_counts(second)
+
+
+def newest(run):
+    """The newest checkpoint of the agent."""
+    return max((run.logdir / "ckpt" / "agent").glob("0*"))
 
 
 METRICS = """
@@ -54,8 +63,7 @@ def check_metric_counts(run):
     def total(name):
         return sum(row.get(name, 0) for row in metrics)
 
-    newest = max((run.logdir / "ckpt" / "agent").glob("0*"))
-    learner = json.loads((newest / "learner" / "tree.json").read_text())
+    learner = json.loads((newest(run) / "learner" / "tree.json").read_text())
     assert total("limiter/inserts") == run.step() == learner["step"]
     assert total("timer/learner/train/count") == learner["updates"] > 0
     # Each insert earns samples; both sides may be a tolerance ahead.
@@ -64,7 +72,7 @@ def check_metric_counts(run):
     earned = (run.step() - minsize) * ratio
     tolerance = 4 * parallel_run.BATCH
     assert abs(earned - total("limiter/samples")) <= tolerance + 2 * 4 * ratio
-    meta = json.loads((newest / "meta.json").read_text())
+    meta = json.loads((newest(run) / "meta.json").read_text())
     assert meta["format"] == 1
     assert meta["config"]["batch_length"] == parallel_run.LENGTH
 

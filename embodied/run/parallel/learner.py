@@ -50,6 +50,9 @@ def parallel_learner(
     with contextlib.ExitStack() as stack:
         for each in (part, logger, client, checkpoint):
             stack.callback(each.close)
+        if replay.total >= args.steps:  # The run was complete before it was started.
+            role.complete()
+            return
         with contextlib.suppress(role.StoppedError):  # While waiting for a batch.
             while not role.stopping():
                 learner.update()
