@@ -38,8 +38,8 @@ def train(
 
     Mistakes raise before anything is started: `dreamerv3.config.ConfigError` for
     settings, `embodied.envs.registry.TaskError` for a task that cannot be made or
-    reset, and `embodied.core.wrappers.SpaceError` for one whose spaces no agent can
-    take or whose first observation breaks them.
+    reset, or whose first observation breaks its spaces, and
+    `embodied.core.wrappers.SpaceError` for one whose spaces no agent can take.
 
     The run has several processes, each of which imports the program that called this.
     So a program has to call it under `if __name__ == "__main__":`.

@@ -12,7 +12,7 @@ from dreamerv3 import config, flags
 from dreamerv3.commands.base import COMMANDS, CommandError
 from dreamerv3.config import ConfigError, Problem
 from embodied.core import wrappers
-from embodied.core.checkpoint import CheckpointError
+from embodied.core.base import SetupError
 from embodied.envs.registry import TaskError
 from embodied.run.supervisor import RoleError
 
@@ -38,7 +38,7 @@ def cli() -> None:
     except CommandError as error:
         print(f"dreamerv3 {sys.argv[1]}: {error}", file=sys.stderr)
         sys.exit(2)
-    except CheckpointError as error:
+    except SetupError as error:
         print(f"dreamerv3: {error}", file=sys.stderr)
         sys.exit(1)
     except RoleError as error:

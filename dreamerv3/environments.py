@@ -68,8 +68,11 @@ def try_reset(env: base.Env, task: str) -> None:
     except Exception as error:
         with contextlib.suppress(Exception):  # What is broken may not close, either.
             env.close()
-        if isinstance(error, wrappers.SpaceError | registry.TaskError):
+        if isinstance(error, registry.TaskError):
             raise
+        if isinstance(error, wrappers.SpaceError):
+            remedy = f"dreamerv3 check-env {task} finds all of what is wrong with it"
+            raise registry.TaskError(task, str(error), remedy) from None
         rule = f"its reset raised:\n{user_traceback(error)}"
         raise registry.TaskError(task, rule, "mend what the traceback names") from None
 

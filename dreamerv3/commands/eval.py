@@ -15,6 +15,7 @@ import numpy as np
 from dreamerv3 import logdir, player
 from dreamerv3 import main as factories
 from dreamerv3.commands.base import CommandError
+from dreamerv3.config import ConfigError
 from embodied.core import base
 from embodied.envs import registry
 from embodied.metrics import video
@@ -40,12 +41,21 @@ def main(argv: Sequence[str]) -> None:
             "go on with it and --task"
         )
     registry.resolve(agent.config.task)  # A mistake is told here, not by a process.
+    check_env(agent, args.logdir)
     elements.print(f"{agent.config.task}, agent of step {agent.step:,}.", flush=True)
     if args.video:
         check_pictures(agent)  # Before the episodes, which may take long.
     print(summary(scores(agent, args.episodes, args.envs)), flush=True)
     if args.video:
         write_video(agent, args.video, args.video_episodes)
+
+
+def check_env(agent: player.Player, path: str) -> None:
+    """Raise if the environment no longer shows or takes what it did in training."""
+    env = agent.make_env()
+    env.close()
+    if problems := logdir.check_spaces(path, env.obs_space, env.act_space):
+        raise ConfigError(problems)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -50,6 +50,13 @@ RESERVED = {REWARD, IS_FIRST, IS_LAST, IS_TERMINAL, RESET, STEPID}
 RESERVED |= {"envid", "is_eval", "seq", "env_time", "consec"}
 
 
+class SetupError(Exception):
+    """Something that was asked for is not to be had here; says what to do.
+
+    Trying again does not help, so a role that raises it is not restarted.
+    """
+
+
 def special_spaces() -> Spaces:
     """The spaces every observation holds besides the environment's own."""
     return {

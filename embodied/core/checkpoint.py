@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from embodied.core import treefile
+from embodied.core import base, treefile
 
 FORMAT = 1
 META = "meta.json"
 TEMPORARY = ".tmp"
 
 
-class CheckpointError(Exception):
+class CheckpointError(base.SetupError):
     """A checkpoint that cannot be used, with the reason and the remedy."""
 
 
@@ -87,7 +87,7 @@ class Checkpoint:
                 "choose another --logdir"
             )
         for name, item in self._items.items():
-            item.load(_codec(item).read(newest / name))
+            item.load(_read(newest, name, _codec(item)))
 
     def load_or_save(self) -> bool:
         """Restore if there is a checkpoint, else write the first; True if restored."""
@@ -157,9 +157,23 @@ def read_item(directory: pathlib.Path, name: str, codec: Codec = TREE_CODEC) -> 
     """One item of the newest complete checkpoint under a directory."""
     found = complete(pathlib.Path(directory))
     if not found or not (found[-1] / name).is_dir():
-        raise CheckpointError(f"no complete checkpoint of '{name}' in {directory}")
+        raise CheckpointError(
+            f"no complete checkpoint of '{name}' in {directory}: give the log "
+            "directory of a run that has saved one"
+        )
     read_meta(found[-1])
-    return codec.read(found[-1] / name)
+    return _read(found[-1], name, codec)
+
+
+def _read(checkpoint: pathlib.Path, name: str, codec: Codec) -> Any:
+    """An item as its codec reads it, which fails in many ways if files are damaged."""
+    try:
+        return codec.read(checkpoint / name)
+    except Exception as error:
+        raise CheckpointError(
+            f"{checkpoint / name} cannot be read ({type(error).__name__}: {error}): "
+            f"remove {checkpoint} to take the checkpoint before it"
+        ) from error
 
 
 def _codec(item: Any) -> Codec:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from embodied.core import base
 from embodied.jax import cpu
 
 
@@ -43,9 +44,9 @@ def _check_platform(name: str) -> None:
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
-        raise RuntimeError(
+        raise base.SetupError(
             f"jax.platform={name}, but JAX finds no such device here "
-            f"({error or 'it is not installed for this platform'}): install the "
+            f"({str(error) or 'it is not installed for this platform'}): install the "
             "extra 'gpu' or 'tpu' of this package, or use auto or cpu."
         ) from None
 

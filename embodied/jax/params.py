@@ -9,6 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from embodied.core.checkpoint import CheckpointError
+
+SHOWN = 8  # Paths that do not fit in a message.
 Tree = Any
 Flat = dict[str, np.ndarray]
 
@@ -55,7 +58,7 @@ def select(
         matching = [k for k, v in names.items() if v and re.match(regex, v)]
         chosen = {path: saved[path] for path in matching}
         if not chosen:
-            raise ValueError(f"No parameter path matches '{regex}'.")
+            raise CheckpointError(f"No parameter path matches '{regex}'.")
     problems = [f"{k}: not in this model" for k in chosen if k not in current]
     if regex is None:
         problems += [f"{k}: not in the checkpoint" for k in current if k not in saved]
@@ -70,8 +73,9 @@ def select(
                 "The optimiser was another one, as in runs of an earlier version: "
                 "start a new run from its parameters with run.from_checkpoint."
             )
-        lines = "\n  ".join(sorted(problems))
-        raise ValueError(f"Cannot load:\n  {lines}\n{remedy}")
+        rest = f"\n  and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        lines = "\n  ".join(sorted(problems)[:SHOWN]) + rest
+        raise CheckpointError(f"Cannot load:\n  {lines}\n{remedy}")
     return {k: np.asarray(v).astype(current[k].dtype) for k, v in chosen.items()}
 
 

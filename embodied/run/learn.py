@@ -9,6 +9,7 @@ import elements
 import numpy as np
 
 from embodied.core import base
+from embodied.core.random_agent import RandomAgent
 from embodied.core.timer import Timer
 
 MakeStream = Callable[[Any, base.Mode], base.Stream]  # Of a replay.
@@ -58,7 +59,8 @@ class Learner:
     def untrained_note(self) -> str:
         """What to tell the user at the end if there never was an update."""
         args = self._args
-        if self.updates or not args.train_ratio:
+        random = isinstance(self._agent, RandomAgent)  # Which learns nothing.
+        if self.updates or not args.train_ratio or random:
             return ""
         steps = args.batch_size * args.batch_length / args.train_ratio
         return (

@@ -10,7 +10,13 @@ from typing import Any
 import elements
 
 from embodied.core import base
-from embodied.core.checkpoint import TREE_CODEC, Checkpoint, complete, read_item
+from embodied.core.checkpoint import (
+    TREE_CODEC,
+    Checkpoint,
+    CheckpointError,
+    complete,
+    read_item,
+)
 
 CHECKPOINTS, AGENT = "ckpt", "agent"
 
@@ -40,7 +46,11 @@ def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) ->
 def load_agent(agent: base.Agent, args: elements.Config) -> None:
     """Take the agent's parameters that match a regex from another checkpoint."""
     source = find_agent(pathlib.Path(args.from_checkpoint).expanduser())
-    agent.load(read_agent(agent, source), regex=args.from_checkpoint_regex)
+    try:
+        agent.load(read_agent(agent, source), regex=args.from_checkpoint_regex)
+    except CheckpointError as error:
+        text = f"run.from_checkpoint={args.from_checkpoint}: {error}"
+        raise CheckpointError(text) from error
     elements.print(f"Took the agent from {source}.", flush=True)
 
 

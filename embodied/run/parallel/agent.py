@@ -26,6 +26,14 @@ LEARNER_TIMEOUT = 4.0
 def parallel_agent(
     make_agent: bytes | Callable[[], base.Agent], args: elements.Config
 ) -> None:
+    """Run actor and learner; what another try cannot mend ends the run."""
+    try:
+        run(make_agent, args)
+    except base.SetupError as error:
+        raise role.FinalError(str(error)) from None
+
+
+def run(make_agent: bytes | Callable[[], base.Agent], args: elements.Config) -> None:
     """Run actor and learner until the run is complete or asked to stop.
 
     The barrier keeps the actor from collecting before the learner has restored its

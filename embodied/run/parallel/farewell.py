@@ -35,7 +35,7 @@ def parallel_farewell(args: elements.Config, by_hand: bool = True) -> None:
         role.beat()
     by_hand = by_hand or bool(roster.read(roster.location(args)).members)
     if not dismiss_envs(args) and by_hand:
-        _print(f"not all environments asked at {args.actor_addr} within")
+        _print(f"not all environments asked at {args.actor_addr}")
     if args.remote_replay:
         end_role("replay", args.replay_addr, args)
     if args.remote_logger:
@@ -116,7 +116,7 @@ def end_role(name: str, address: str, args: elements.Config) -> None:
     try:
         client = rpc.Client(address, "farewell", keys=keys, connect_timeout=PATIENCE)
     except (TimeoutError, rpc.HandshakeError):
-        _print(f"the {name} at {address} did not answer within")
+        _print(f"the {name} at {address} did not answer")
         return
     try:
         # It may be gone before its answer has arrived, and that is fine.
@@ -130,7 +130,7 @@ def end_role(name: str, address: str, args: elements.Config) -> None:
 
 def _print(text: str) -> None:
     elements.print(
-        f"Placed by hand: {text} {PATIENCE:g} s, so end what is left of it by Ctrl-C.",
+        f"Elsewhere {text} within {PATIENCE:g} s: end by Ctrl-C what still runs there.",
         color="yellow",
         flush=True,
     )

@@ -1,5 +1,6 @@
 """`dreamerv3 eval`: scores, interval and video."""
 
+import shutil
 import types
 
 import av
@@ -10,6 +11,8 @@ import pytest
 from dreamerv3 import main, player
 from dreamerv3.commands import eval as command
 from dreamerv3.commands.base import CommandError
+from dreamerv3.config import ConfigError
+from embodied.core import spacefile
 from embodied.envs import registry
 
 LINE = """
@@ -94,6 +97,17 @@ def test_own_environment_from_another_directory(tmp_path, monkeypatch, capsys):
         command.main(["../run", "--episodes", "2"])
 
 
+def test_an_environment_that_has_changed_is_refused(logdir, tmp_path):
+    shutil.copytree(logdir, tmp_path / "run")
+    obs_space, act_space = spacefile.read(logdir)
+    obs_space["image"] = elements.Space(np.uint8, (16, 16, 3))  # In training.
+    spacefile.write(tmp_path / "run", obs_space, act_space)
+    with pytest.raises(ConfigError) as info:
+        command.main([str(tmp_path / "run")])
+    (problem,) = info.value.problems
+    assert problem[:2] == ("observation 'image'", "uint8[32, 32, 3] from 0 to 255")
+
+
 def test_mistakes(logdir):
     with pytest.raises(CommandError, match="--episodes 0 must be 1 or more"):
         command.parse([str(logdir), "--episodes", "0"])
@@ -137,7 +151,7 @@ def test_missing_pictures_are_found_before_the_episodes(logdir, monkeypatch):
         raise AssertionError("episodes were played")
 
     monkeypatch.setattr(command, "scores", no_scores)
-    monkeypatch.setattr(player.Player, "make_env", lambda *args, **options: Blind())
+    monkeypatch.setattr(command, "make_shown", lambda *args: Blind())
     with pytest.raises(CommandError, match="--video needs pictures"):
         command.main([str(logdir), "--video", "out.mp4"])
 

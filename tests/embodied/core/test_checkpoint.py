@@ -155,3 +155,15 @@ def test_an_item_may_bring_its_own_codec(tmp_path):
     other = Text("")
     Checkpoint(tmp_path, {"t": other}).load()
     assert other.value == "hello"
+
+
+def test_a_damaged_checkpoint_says_what_to_remove(tmp_path):
+    checkpoint = Checkpoint(tmp_path, {"item": Item(TREE)})
+    checkpoint.save(wait=True)
+    checkpoint.close()
+    (newest,) = complete(tmp_path)
+    for path in (newest / "item").iterdir():
+        path.write_bytes(b"damaged")
+    for read in (checkpoint.load, lambda: read_item(tmp_path, "item")):
+        with pytest.raises(CheckpointError, match=f"cannot be read .* remove {newest}"):
+            read()

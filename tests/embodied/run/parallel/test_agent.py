@@ -6,6 +6,7 @@ import elements
 import pytest
 
 from embodied import rpc
+from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.run import role
 from embodied.run.parallel import agent as agent_module
@@ -186,3 +187,11 @@ def test_a_learner_that_must_end_by_itself_is_waited_for(monkeypatch, capsys, wh
     assert learner.left == []
     assert learner.ended == [threading.current_thread()]  # Whose memory is kept.
     assert "Nothing was trained" not in capsys.readouterr().out
+
+
+def test_what_another_try_cannot_mend_is_final():
+    def make_agent():
+        raise base.SetupError("jax.platform=tpu is not here")
+
+    with pytest.raises(role.FinalError, match=r"^jax.platform=tpu is not here$"):
+        parallel_agent(make_agent, elements.Config())
