@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,12 +65,27 @@ def adapt(
     group: str = "env.gymnasium",
 ) -> Gymnasium:
     """An environment object as ours; what cannot be done is a `TaskError`."""
+    _check_interface(task, env)
     try:
         return Gymnasium(env, seed, strict, render, vector)
     except codecs.UnsupportedSpaceError as error:
         words = (str(error), error.remedy)
         rule, remedy = (text.replace("{group}", group) for text in words)
         raise TaskError(task, rule, remedy) from None
+
+
+def _check_interface(task: str, env: gymnasium.Env) -> None:
+    """Raise if a class lacks what Gymnasium's own ones have."""
+    for name in ("observation_space", "action_space"):
+        if getattr(env, name, None) is None:
+            remedy = f"set self.{name} in the constructor, for example to "
+            remedy += "gymnasium.spaces.Box(-1, 1, (3,))"
+            raise TaskError(task, f"it has no {name}", remedy)
+    parameters = inspect.signature(env.unwrapped.reset).parameters.values()
+    if not any(p.name == "seed" or p.kind == p.VAR_KEYWORD for p in parameters):
+        remedy = "begin it with def reset(self, *, seed=None, options=None) and let it "
+        remedy += "return observation and info"
+        raise TaskError(task, "its reset takes no seed", remedy)
 
 
 class Gymnasium(base.Env):

@@ -22,7 +22,8 @@ REMEDIES = {
     env_rules.SPACES: "mend obs_space and act_space; docs/custom-environment.md shows "
     "what they hold",
     env_rules.VALUES: "return the keys, shapes and dtypes that the spaces say, for "
-    "example np.float32(value), or change the space",
+    "example np.float32(value), or change the space; Gymnasium's reset returns two "
+    "values and its step five",
     env_rules.RANGES: "widen the space, or clip the value; look for divisions by 0",
     env_rules.RESETS: "start a new episode whenever the action has reset: is_first, "
     "reward 0",

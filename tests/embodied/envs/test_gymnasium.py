@@ -339,3 +339,29 @@ def test_whole_numbers_without_bounds_are_no_actions():
 def test_an_action_without_bounds_is_told():
     env = Gymnasium(Fake(gs.Box(0, 1), SPACES["half bounded"]))
     assert "acts within -1 and 1" in env.notes[0]
+
+
+class Bare(gymnasium.Env):
+    """Lacks its spaces."""
+
+
+class OldReset(gymnasium.Env):
+    observation_space = gs.Box(-1, 1, (3,))
+    action_space = gs.Discrete(2)
+
+    def reset(self):
+        return np.zeros(3, np.float32), {}
+
+
+@pytest.mark.parametrize(
+    ("made", "rule", "remedy"),
+    [
+        (Bare, "it has no observation_space", "set self.observation_space"),
+        (OldReset, "its reset takes no seed", "def reset(self, *, seed=None"),
+    ],
+)
+def test_a_class_that_lacks_something_says_what(made, rule, remedy):
+    with pytest.raises(registry.TaskError) as info:
+        adapt("mine.py:Env", made())
+    assert info.value.rule == rule
+    assert remedy in info.value.remedy
