@@ -80,6 +80,12 @@ class Link:
             "one side has keys"
         )
 
+    def turned_away(self) -> bool:
+        """Whether connections were ended by the other side before it ever answered."""
+        with self._lock:
+            ended = self._monitor.disconnected + self._monitor.failed
+            return not self._server and ended > 0
+
     def _open(self, pair: keys.ClientKeys | None) -> None:
         socket = self._channel.socket
         # Without a connection nothing is queued: repeating is our business.

@@ -83,6 +83,9 @@ def _await_server(client: rpc.Client, text: str) -> None:
             raise role.StoppedError
         if not told and due_tell():
             told = True
+            if client.turned_away():
+                text += " Something is there, but ends the connection: are the keys "
+                text += "those of this run?"
             elements.print(text, flush=True)
 
 

@@ -72,6 +72,23 @@ def test_wrong_client_key_is_told_quickly(serve):
         rpc.Client(server.address, keys=wrong, connect_timeout=60)
 
 
+def test_keys_of_another_run_are_told_from_an_absent_server(serve, until):
+    """Nobody says that they are wrong, but somebody ends the connections."""
+    server = serve(
+        ("echo", echo), address="localhost:{auto}", keys=rpc.make_keys().server
+    )
+    keys = rpc.make_keys().client
+    absent = rpc.Client(
+        rpc.resolve("localhost:{auto}"), keys=keys, connect_timeout=None
+    )
+    client = rpc.Client(server.address, keys=keys, connect_timeout=None)
+    until(client.turned_away)
+    assert not client.reach(0.1)
+    assert not absent.turned_away()
+    client.close()
+    absent.close()
+
+
 def test_keys_for_a_server_without(serve):
     server = serve(("echo", echo), address="localhost:{auto}")
     with pytest.raises((rpc.HandshakeError, TimeoutError)):
