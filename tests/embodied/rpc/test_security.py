@@ -82,8 +82,9 @@ def test_keys_of_another_run_are_told_from_an_absent_server(serve, until):
         rpc.resolve("localhost:{auto}"), keys=keys, connect_timeout=None
     )
     client = rpc.Client(server.address, keys=keys, connect_timeout=None)
-    until(client.turned_away)
-    assert not client.reach(0.1)
+    until(lambda: client.reach(0.05) or client.turned_away())
+    assert client.turned_away()
+    assert not absent.reach(0.5)
     assert not absent.turned_away()
     client.close()
     absent.close()
