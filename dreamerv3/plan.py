@@ -162,7 +162,8 @@ def _task(
     evaluates = config.script in ("eval_only", OFFLINE)
     envs = config.run.eval_envs if evaluates else config.run.envs
     place = f" in {envs} environment{'' if envs == 1 else 's'}"
-    place += " on a Ray cluster" if config.launcher == RAY else ""
+    if (config.script, config.launcher) == ("parallel", RAY):
+        place += " on a Ray cluster"
     if config.script == OFFLINE:
         place = "" if config.task == NO_TASK else f"{place} for evaluation"
         place += f"; learns from {config.replay.source}"

@@ -26,6 +26,7 @@ from embodied.run import restore
 
 # One device that runs the policy, wherever and however the agent was trained.
 ALONE = {
+    "launcher": "local",  # A cluster need not be there.
     "jax.platform": "auto",  # What this machine has.
     "jax.policy_devices": (0,),
     "jax.train_devices": (0,),
