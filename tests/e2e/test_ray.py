@@ -150,7 +150,6 @@ def test_machines_and_the_fleet_may_die(ray, start, tmp_path):
     wait_for(lambda: scores(logdir) > seen + 8, "episodes of the new fleet", [run])
     assert run.stop(signal.SIGTERM) == 0, run.text()
     assert "fleet failed (1 of" in run.text()
-    assert "env0 pid=" in run.text().split("Stopping")[1], "it did not end in order"
     wait_for(lambda: not hosts(), "end of all environments")
     replay = stored(logdir, LENGTH)
     assert replay.total == logged_step(logdir)
