@@ -166,13 +166,19 @@ def read_item(directory: pathlib.Path, name: str, codec: Codec = TREE_CODEC) -> 
 
 
 def _read(checkpoint: pathlib.Path, name: str, codec: Codec) -> Any:
-    """An item as its codec reads it, which fails in many ways if files are damaged."""
+    """An item as its codec reads it, which fails in many ways if files are damaged.
+
+    A disk that fails, or too little memory, says nothing of them and may pass.
+    """
     try:
         return codec.read(checkpoint / name)
     except Exception as error:
+        passing = isinstance(error, OSError | MemoryError)
+        if passing and not isinstance(error, FileNotFoundError):
+            raise
         raise CheckpointError(
             f"{checkpoint / name} cannot be read ({type(error).__name__}: {error}): "
-            f"remove {checkpoint} to take the checkpoint before it"
+            f"move {checkpoint} away to take the checkpoint before it"
         ) from error
 
 

@@ -1,4 +1,8 @@
-"""What the fleet says of the room on a cluster."""
+"""What the fleet does without a cluster: its signals, and the room it asks for."""
+
+import signal
+import sys
+import types
 
 import pytest
 
@@ -24,3 +28,19 @@ def test_who_waits_for_a_core_is_told(amount, cpus, nodes, text, capsys):
     told = capsys.readouterr().out
     assert text in told
     assert bool(told) == bool(text)
+
+
+def test_sigterm_stays_with_the_supervisor(monkeypatch):
+    """Schedulers send it to all processes; Ray would end this one before the others."""
+
+    def init(address, logging_level):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        handler = signal.getsignal(signal.SIGTERM)
+        monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(init=init))
+        fleet.connect("auto")
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)

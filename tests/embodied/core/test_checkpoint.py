@@ -157,7 +157,20 @@ def test_an_item_may_bring_its_own_codec(tmp_path):
     assert other.value == "hello"
 
 
-def test_a_damaged_checkpoint_says_what_to_remove(tmp_path):
+def test_a_disk_that_fails_is_no_damaged_checkpoint(tmp_path):
+    """Another try may help, and nobody should be told to move anything."""
+
+    def fail(path):
+        raise OSError(5, "Input/output error")
+
+    checkpoint = Checkpoint(tmp_path, {"item": Item(TREE)})
+    checkpoint.save(wait=True)
+    checkpoint.close()
+    with pytest.raises(OSError, match="Input/output error"):
+        read_item(tmp_path, "item", Codec(treefile.write, fail))
+
+
+def test_a_damaged_checkpoint_says_what_to_move(tmp_path):
     checkpoint = Checkpoint(tmp_path, {"item": Item(TREE)})
     checkpoint.save(wait=True)
     checkpoint.close()
@@ -165,5 +178,5 @@ def test_a_damaged_checkpoint_says_what_to_remove(tmp_path):
     for path in (newest / "item").iterdir():
         path.write_bytes(b"damaged")
     for read in (checkpoint.load, lambda: read_item(tmp_path, "item")):
-        with pytest.raises(CheckpointError, match=f"cannot be read .* remove {newest}"):
+        with pytest.raises(CheckpointError, match=f"cannot be read .* move {newest}"):
             read()
