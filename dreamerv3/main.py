@@ -115,6 +115,7 @@ def resolve(
     offline.choose_task(values, typed, blocks, saved)
     problems += rules.check(values, SCRIPTS)
     problems += logdir.check(saved, values)
+    problems = problems or placement.check_open(values)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     values["task"] = custom.absolute(values["task"])  # Commands run anywhere.

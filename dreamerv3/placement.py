@@ -99,6 +99,30 @@ def check(values: Flat) -> list[Problem]:
     return problems
 
 
+def check_open(values: Flat) -> list[Problem]:
+    """Problems of opening the addresses at which this script serves."""
+    problems = []
+    for key in _served(values):
+        if addresses.AUTO in values[key]:
+            continue
+        try:
+            addresses.require_openable(addresses.normalize(values[key]))
+        except AddressError as error:
+            remedy = "give a free port of this machine, or end what has this one"
+            problems.append(Problem(key, values[key], str(error), remedy))
+    return problems
+
+
+def _served(values: Flat) -> list[str]:
+    """Keys of the addresses that this script opens."""
+    script = values["script"]
+    if script in SCRIPTS:
+        return list(SCRIPTS[script].serves)
+    remote = {REPLAY: "run.remote_replay", LOGGER: "run.remote_logger"}
+    roles = (ACTOR, REPLAY, LOGGER) if script == "parallel" else ()
+    return [key for key in roles if key not in remote or not values[remote[key]]]
+
+
 def _check_addresses(values: Flat) -> list[Problem]:
     problems = []
     for key in (ACTOR, REPLAY, LOGGER):
@@ -126,7 +150,12 @@ def _check_explicit(key: str, value: str, placed: Placed, calls: bool) -> list[P
 
 def _check_launcher(values: Flat) -> list[Problem]:
     """Whether the environments can be run on a Ray cluster, if they are to be."""
-    if (values["script"], values["launcher"]) != ("parallel", launch.RAY):
+    if values["launcher"] != launch.RAY:
+        return []
+    if values["script"].startswith("train"):
+        rule = f"script {values['script']} runs in one process"
+        return [Problem("launcher", launch.RAY, rule, "use --script parallel")]
+    if values["script"] != "parallel":  # Another look at a run, or a part of it.
         return []
     if importlib.util.find_spec("ray") is None:
         remedy = "pip install 'dreamerv3[ray]'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import html
 import pathlib
 from collections.abc import Sequence
@@ -61,9 +62,18 @@ def collect(args: argparse.Namespace) -> tuple[list[Group], list[str]]:
         return found, left_out(without, args.metric, args.axis)
     if args.axis == "time" and args.metric in store.names():
         raise CommandError("these runs kept no times; use --axis step")
-    near = [key for key in store.names() if args.metric.split("/")[-1] in key]
-    known = f"; there are {', '.join(near[:5])}" if near else ""
-    raise CommandError(f"no run has the metric {args.metric}{known}")
+    raise CommandError(f"no run has the metric {args.metric}{hint(args.metric, store)}")
+
+
+def hint(metric: str, store: Store) -> str:
+    """Metrics that may have been meant, else all groups of them."""
+    names = sorted(store.names())
+    near = [name for name in names if metric.rpartition("/")[2] in name]
+    near += difflib.get_close_matches(metric, names, 5)
+    if near:
+        return f"; did you mean {', '.join(dict.fromkeys(near[:5]))}?"
+    firsts = sorted({name.partition("/")[0] for name in names})
+    return f"; there are {', '.join(firsts)} and their parts" if firsts else ""
 
 
 def left_out(without: Sequence[RunData], metric: str, axis: str) -> list[str]:

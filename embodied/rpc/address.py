@@ -9,6 +9,8 @@ import secrets
 import socket
 import tempfile
 
+import zmq
+
 from embodied.rpc import errors
 
 AUTO = "{auto}"
@@ -61,11 +63,44 @@ def is_local(address: str) -> bool:
     """Whether only processes of this machine can reach a normalized address."""
     if address.startswith("ipc://"):
         return True
-    host = _split(address)[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
+    host = _split(address)[0]
+    if not _is_number(host):
         return host == "lo"
+    return ipaddress.ip_address(host.strip("[]")).is_loopback
+
+
+def to_open(address: str) -> str:
+    """A normalized address as a socket can be opened at: its host as a number."""
+    if address.startswith("ipc://"):
+        return address
+    host, port = _split(address)
+    interfaces = [name for _, name in socket.if_nameindex()]
+    if host == "*" or host in interfaces or _is_number(host):
+        return address
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise errors.AddressError(
+            f"no machine is known by the name '{host}' of '{address}' ({error})"
+        ) from None
+    number = min(found, key=lambda each: each[0] != socket.AF_INET)[4][0]
+    return f"tcp://[{number}]:{port}" if ":" in str(number) else f"tcp://{number}:{port}"
+
+
+def require_openable(address: str) -> None:
+    """Raise `AddressError` if no server could be opened at a normalized address now.
+
+    A socket path is not tried, as that would take it from who has it.
+    """
+    if address.startswith("ipc://"):
+        return
+    number = to_open(address)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as probe:
+        probe.set(zmq.IPV6, "[" in number)
+        try:
+            probe.bind(number)
+        except zmq.ZMQError as error:
+            raise errors.AddressError(f"cannot be opened here: {error}") from None
 
 
 def require_local(address: str) -> None:
@@ -103,6 +138,14 @@ def _split(address: str) -> tuple[str, str]:
     return host, port
 
 
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 def _free_path(directory: str | None) -> str:
     name = f"{secrets.token_hex(4)}.sock"
     if directory is not None:
@@ -114,10 +157,8 @@ def _free_path(directory: str | None) -> str:
 
 def _free_port(host: str) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        interface = str(ipaddress.ip_address(host.strip("[]")))
-    except ValueError:
-        interface = ""  # A name or `*`: ask for a port that is free everywhere.
+    # For a name or `*` ask for a port that is free everywhere.
+    interface = host.strip("[]") if _is_number(host) else ""
     while True:
         with socket.socket(family) as probe:
             probe.bind((interface, 0))

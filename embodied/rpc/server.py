@@ -172,7 +172,8 @@ class Server:
         socket = self._channel.socket
         socket.set(zmq.ROUTER_MANDATORY, 1)
         socket.set(zmq.BACKLOG, 1024)
-        socket.set(zmq.IPV6, "[" in self.address)
+        number = addresses.to_open(self.address)
+        socket.set(zmq.IPV6, "[" in number)
         self._guard = None
         if self._keys:
             self._guard = guard.Authenticator(self._context, self._keys.clients)
@@ -183,7 +184,7 @@ class Server:
         self._channel.watch(self._monitor.fileno)
         addresses.ensure_parent(self.address)
         try:
-            socket.bind(self.address)
+            socket.bind(number)
         except zmq.ZMQError as error:
             raise errors.AddressError(
                 f"cannot open {self.address} for {self.name}: {error}"

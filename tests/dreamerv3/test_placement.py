@@ -1,5 +1,7 @@
 """Addresses and keys of roles placed by hand, checked before anything starts."""
 
+import socket
+
 import elements
 import pytest
 
@@ -62,6 +64,35 @@ def test_the_run_and_its_roles_on_one_machine_need_no_keys():
         assert check(script=script, **local) == []
     remote = {f"run.remote_{name}": True for name in ("envs", "replay", "logger")}
     assert check(**remote, **local) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({}, ["run.actor_addr", "run.replay_addr", "run.logger_addr"]),
+        ({"run.remote_replay": True}, ["run.actor_addr", "run.logger_addr"]),
+        ({"run.remote_logger": True}, ["run.actor_addr", "run.replay_addr"]),
+        ({"script": "parallel_replay"}, ["run.replay_addr"]),
+        ({"script": "parallel_envs"}, []),
+        ({"script": "train"}, []),
+    ],
+    ids=str,
+)
+def test_a_port_that_is_taken_is_told_before_the_start(changes, keys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        taken = dict.fromkeys(ADDRESSES, f"localhost:{port}")
+        problems = placement.check_open({**DEFAULTS, **taken, **changes})
+        assert [problem.key for problem in problems] == keys
+        assert all("in use" in problem.rule for problem in problems)
+    assert placement.check_open({**DEFAULTS, **taken, **changes}) == []
+
+
+def test_an_address_of_another_machine_is_told_before_the_start():
+    changes = {"run.actor_addr": "tcp://192.0.2.1:7001"}  # For documentation only.
+    (problem,) = placement.check_open({**DEFAULTS, **changes})
+    assert problem[:2] == ("run.actor_addr", "tcp://192.0.2.1:7001")
+    assert problem.remedy.startswith("give a free port of this machine")
 
 
 @pytest.mark.parametrize("script", placement.SCRIPTS)
@@ -132,6 +163,7 @@ def ray_is_there(monkeypatch):
         ({"run.actor_addr": "tcp://0.0.0.0:7001"}, "run.actor_addr"),
         ({"run.actor_addr": "ipc:///tmp/run.sock"}, "run.actor_addr"),
         ({"run.remote_envs": True, **ADDRESSES}, "run.remote_envs"),
+        ({"script": "train"}, "launcher"),
         ({"script": "eval_only"}, None),  # Of a run that had a cluster.
     ],
     ids=str,

@@ -64,7 +64,9 @@ def test_page_is_one_file(root, tmp_path):
         (["missing"], "missing does not exist"),
         (["{root}", "-o", "curves.xyz"], "cannot write .xyz"),
         (["{root}", "--metric", "loss/totl"], "no run has the metric"),
-        (["{root}", "--metric", "other/score"], "there are episode/score"),
+        (["{root}", "--metric", "other/score"], "did you mean episode/score"),
+        (["{root}", "--metric", "episode/scroe"], "did you mean episode/score"),
+        (["{root}", "--metric", "zzz"], "there are episode"),
     ],
 )
 def test_mistakes_in_plot(root, words, message):

@@ -49,6 +49,26 @@ def test_malformed_addresses(wrong):
         rpc.resolve(wrong)
 
 
+def test_a_server_can_be_opened_by_the_name_of_the_machine(monkeypatch):
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: found)
+    assert address.to_open("tcp://my-machine:4000") == "tcp://127.0.0.1:4000"
+
+
+def test_an_unknown_name_is_told(monkeypatch):
+    def nobody(*args, **kwargs):
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    with pytest.raises(rpc.AddressError, match="my-machine"):
+        address.to_open("tcp://my-machine:4000")
+
+
+@pytest.mark.parametrize("same", ["tcp://10.1.2.3:1", "tcp://*:1", "tcp://lo:1"])
+def test_numbers_and_interfaces_are_opened_as_they_are(same):
+    assert address.to_open(same) == same
+
+
 def test_long_path_is_named():
     with pytest.raises(rpc.AddressError, match="107"):
         rpc.Server(f"ipc:///tmp/{'x' * 120}")
