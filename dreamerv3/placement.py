@@ -19,6 +19,7 @@ from embodied.rpc.keys import CLIENT_FILE, SERVER_FILE, load_client, load_server
 from embodied.run.parallel import launch
 
 ACTOR, REPLAY, LOGGER = "run.actor_addr", "run.replay_addr", "run.logger_addr"
+LEARNERS, LEARNER = "run.learners", "run.learner_addr"
 
 
 class Placed(NamedTuple):
@@ -93,6 +94,7 @@ def check(values: Flat) -> list[Problem]:
             problems += _check_explicit(key, values[key], each, key in each.calls)
     if script == "parallel_env":
         problems += _check_replica(values)
+    problems += _check_learners(values)
     problems += _check_launcher(values)
     if script in (*SCRIPTS, "parallel") and not problems:
         problems += _check_keys(values)
@@ -119,13 +121,15 @@ def _served(values: Flat) -> list[str]:
     if script in SCRIPTS:
         return list(SCRIPTS[script].serves)
     remote = {REPLAY: "run.remote_replay", LOGGER: "run.remote_logger"}
-    roles = (ACTOR, REPLAY, LOGGER) if script == "parallel" else ()
+    if script != "parallel":
+        return []
+    roles = [ACTOR, REPLAY, LOGGER, *([LEARNER] if values[LEARNERS] > 1 else [])]
     return [key for key in roles if key not in remote or not values[remote[key]]]
 
 
 def _check_addresses(values: Flat) -> list[Problem]:
     problems = []
-    for key in (ACTOR, REPLAY, LOGGER):
+    for key in (ACTOR, REPLAY, LOGGER, LEARNER):
         if values[key] == addresses.AUTO:
             continue
         try:
@@ -146,6 +150,29 @@ def _check_explicit(key: str, value: str, placed: Placed, calls: bool) -> list[P
     if calls and host in WILDCARDS:
         return [Problem(key, value, "cannot be connected to", remedy)]
     return []
+
+
+def _check_learners(values: Flat) -> list[Problem]:
+    """Whether the learner can be on several hosts, if it is to be."""
+    hosts, script = values[LEARNERS], values["script"]
+    if hosts == 1 or not (script == "parallel" or script.startswith("train")):
+        return []
+    if script != "parallel":
+        rule = f"script {script} runs in one process"
+        return [Problem(LEARNERS, hosts, rule, "use --script parallel")]
+    if not values["run.agent_process"]:
+        rule = "needs a process of its own, to start anew if a host is lost"
+        remedy = "leave out --run.agent_process False"
+        return [Problem(LEARNERS, hosts, rule, remedy)]
+    if values["random_agent"]:
+        rule = "an agent that acts at random learns nothing"
+        return [Problem(LEARNERS, hosts, rule, "leave one of the two out")]
+    if values["batch_size"] % hosts:
+        rule = f"must be a multiple of {LEARNERS}, {hosts}, which share a batch"
+        remedy = f"for example {-(-values['batch_size'] // hosts) * hosts}"
+        return [Problem("batch_size", values["batch_size"], rule, remedy)]
+    placed = Placed("the other learners", (LEARNER,), ())
+    return _check_explicit(LEARNER, values[LEARNER], placed, calls=True)
 
 
 def _check_launcher(values: Flat) -> list[Problem]:

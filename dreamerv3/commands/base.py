@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "eval": "Play episodes with a trained agent: mean score, interval, video.",
     "export": "Write a trained policy to one file that needs only JAX.",
     "env": "Join a running training with environments of this machine.",
+    "learner": "Join a running training as one more host of its learner.",
     "check-env": "Try out an environment and say what is wrong with it.",
     "envs": "List the suites, what is installed, and how to install the rest.",
 }

@@ -99,7 +99,7 @@ def read_address(connect: str, key: str | None) -> tuple[str, rpc.ClientKeys | N
     except (rpc.AddressError, rpc.KeyFileError) as error:
         raise CommandError(str(error)) from None
     if rpc.AUTO in address:
-        raise CommandError(f"--connect {connect} names no port; give run.actor_addr")
+        raise CommandError(f"--connect {connect} names no port; give that of the run")
     if keys is None and not addresses.is_local(address):
         raise CommandError(
             f"--connect {connect} is another machine, which needs --key: copy "

@@ -40,7 +40,7 @@ class Acting:
 
     def offer(self, actor: Tree) -> None:
         """Queue a copy of the learner's parameters; returns at once."""
-        leaves = jax.tree.leaves(actor)
+        leaves = jax.tree.leaves(sharding.local(actor))
         same = leaves[0].sharding.device_set == self.everywhere.device_set
         fresh = self.copy(leaves) if same else jax.device_put(leaves, self.everywhere)
         with self.lock:

@@ -74,18 +74,19 @@ class Agent(base.Agent):
 
     def __init__(self, model: Model, config: Any):
         self.model, self.config = model, config
-        chosen = devices.pick(config.jax.train_devices, "train_devices")
+        chosen = devices.pick_everywhere(config.jax.train_devices, "train_devices")
         self.mesh = sharding.make_mesh(chosen, config.jax.mesh)
         # Collectives of queued CPU programs can starve each other of threads.
         self.queue = 0 if chosen[0].platform == "cpu" and len(chosen) > 1 else 2
         state = model.init(config.seed)
         self.place = sharding.params(self.mesh, state)
-        self.state = jax.device_put(state, self.place, may_alias=False)
+        self.state = sharding.put(state, self.place)
         self.key = noise.make_key(config.seed)
         self.lock = threading.RLock()  # Held by whoever touches `state`.
         self.running: deque[Any] = deque()  # Metrics of the updates in flight.
         self.acting = Acting(model, config, model.actor(state))
         self.compiled: dict[Any, Any] = {}
+        self.hosts = jax.process_count()
 
     @property
     def ext_space(self) -> base.Spaces:
@@ -127,6 +128,7 @@ class Agent(base.Agent):
             args = (self.state, carry, device, self.key)
             fn = self._function("train", args)
             self.state, carry, entries, metrics = fn(*args)
+            entries, metrics = sharding.local((entries, metrics))
             self.acting.offer(self.model.actor(self.state))
             self.running.append(metrics)
             waiting = self.running.popleft() if len(self.running) > self.queue else ()
@@ -145,7 +147,7 @@ class Agent(base.Agent):
         with self.lock:
             args = (self.state, carry, device, self.key)
             carry, metrics = self._function("report", args)(*args)
-            return carry, jax.device_get(metrics)
+            return carry, jax.device_get(sharding.local(metrics))
 
     def stream(self, source: Iterator[base.Batch]) -> Iterator[base.Batch]:
         """Batches on the devices, `jax.prefetch` of them ahead of time."""
@@ -153,34 +155,52 @@ class Agent(base.Agent):
 
     def prepare(self, data: base.Batch) -> batches.Prepared:
         """Move what the model needs to the devices; `stepid` stays on the host."""
+        return self.place_batch(self.select(data))
+
+    def select(self, data: base.Batch) -> base.Batch:
+        """What the model needs of a batch, and `stepid`, checked."""
         host = batches.select(data, self.model.batch_keys)
         if self.config.finite_check:
             for key in set(host) - set(self.ext_space):
                 if host[key].dtype.kind == "f":
                     batches.check_finite("batch", key, host[key])
-        result = batches.Prepared(self._put(host, len(host[batches.ROWS])))
         if base.STEPID in data:
-            result[base.STEPID] = np.asarray(data[base.STEPID])
+            host[base.STEPID] = np.asarray(data[base.STEPID])
+        return host
+
+    def place_batch(self, host: base.Batch) -> batches.Prepared:
+        """Move a selected batch to the devices."""
+        arrays = {k: v for k, v in host.items() if k != base.STEPID}
+        result = batches.Prepared(self._put(arrays, len(host[batches.ROWS])))
+        if base.STEPID in host:
+            result[base.STEPID] = host[base.STEPID]
         return result
 
     def save(self) -> dict[str, np.ndarray]:
         """The state by path, as numpy arrays that nothing else writes to."""
         with self.lock:
-            flat = params.flatten(jax.device_get(self.state))
+            flat = params.flatten(self.fetch())
         return {path: np.array(value) for path, value in flat.items()}
 
     def load(self, data: Any, regex: str | None = None) -> None:
         """Restore the state, or only the parameters whose name starts with a match."""
         with self.lock:
-            host = jax.device_get(self.state)
+            host = self.fetch()
             name = self.model.param_name if regex else None
             flat = params.select(data, params.flatten(host), regex, name)
-            host = params.unflatten(host, flat)
-            self.state = jax.device_put(host, self.place, may_alias=False)
-            self.acting.offer(self.model.actor(self.state))
+            self.replace(params.unflatten(host, flat))
+
+    def fetch(self) -> Tree:
+        """The state on the host."""
+        return jax.device_get(sharding.local(self.state))
+
+    def replace(self, host: Tree) -> None:
+        """Go on from another state, which every process has."""
+        self.state = sharding.put(host, self.place)
+        self.acting.offer(self.model.actor(self.state))
 
     def _put(self, tree: Tree, size: int) -> Tree:
-        return jax.device_put(tree, sharding.batched(self.mesh, size), may_alias=False)
+        return sharding.put(tree, sharding.batched(self.mesh, size))
 
     def _function(self, kind: str, args: tuple[Any, ...]) -> Any:
         """`train` or `report`, compiled with explicit shardings for these arguments."""
@@ -188,8 +208,9 @@ class Agent(base.Agent):
         if (kind, shapes) not in self.compiled:
             many = sharding.batched(self.mesh, len(args[2][batches.ROWS]))
             one = sharding.replicated(self.mesh)
+            back = many if self.hosts == 1 else one  # One process writes all of them.
             fns = {"train": self.model.train, "report": self.model.report}
-            outs = {"train": (self.place, many, many, one), "report": (many, one)}
+            outs = {"train": (self.place, many, back, one), "report": (many, one)}
             fn = jax.jit(
                 fns[kind],
                 in_shardings=(self.place, many, many, one),

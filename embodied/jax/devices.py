@@ -24,10 +24,10 @@ def setup(options: Any) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if options.mock_devices:
         jax.config.update("jax_platforms", "cpu")
-        if _started() and len(jax.devices()) < options.mock_devices:
+        if _started() and len(jax.local_devices()) < options.mock_devices:
             raise RuntimeError(
                 f"jax.mock_devices={options.mock_devices} came too late: JAX already "
-                f"runs with {len(jax.devices())} devices in this process."
+                f"runs with {len(jax.local_devices())} devices in this process."
             )
         if not _started():
             jax.config.update("jax_num_cpu_devices", options.mock_devices)
@@ -81,7 +81,19 @@ def cache_directory() -> pathlib.Path:
 
 def pick(indices: Sequence[int], name: str) -> list[jax.Device]:
     """Devices of this process by index; raises for one that does not exist."""
-    devices = jax.devices()
+    return _pick(jax.local_devices(), indices, name)
+
+
+def pick_everywhere(indices: Sequence[int], name: str) -> list[jax.Device]:
+    """Devices of all processes by their index in each, process by process."""
+    processes = range(jax.process_count())
+    groups = [jax.local_devices(process_index=process) for process in processes]
+    return [device for group in groups for device in _pick(group, indices, name)]
+
+
+def _pick(
+    devices: Sequence[jax.Device], indices: Sequence[int], name: str
+) -> list[jax.Device]:
     missing = [i for i in indices if not 0 <= i < len(devices)]
     if missing or not indices:
         raise ValueError(f"jax.{name}={list(indices)}, but the devices are {devices}.")

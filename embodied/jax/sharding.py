@@ -1,4 +1,8 @@
-"""Device meshes (data, fsdp, tensor) and where arrays live on them."""
+"""Device meshes (data, fsdp, tensor) and where arrays live on them.
+
+A mesh may span several processes, one a host. Then `data` is split over them and the
+other axes stay within one: so each process has all parameters and its rows of a batch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,60 @@ def make_mesh(devices: Sequence[jax.Device], shape: Sequence[int]) -> Mesh:
     fixed = int(np.prod(sizes[sizes > 0]))
     if len(devices) % fixed or (not (sizes < 0).any() and fixed != len(devices)):
         raise ValueError(f"Cannot arrange {len(devices)} devices as a mesh of {shape}.")
-    return Mesh(np.array(devices).reshape(sizes), AXES)
+    mesh = Mesh(np.array(devices).reshape(sizes), AXES)
+    hosts = _hosts(mesh)
+    if mesh.shape["data"] % hosts:
+        raise ValueError(
+            f"jax.mesh={list(shape)} splits parameters over {hosts} hosts, each of "
+            "which needs all of them: the first size must be a multiple of the hosts."
+        )
+    return mesh
+
+
+def put(tree: Any, place: Any) -> Any:
+    """Move a tree that every process of the mesh has to where `place` says."""
+    if all(where.is_fully_addressable for where in jax.tree.leaves(place)):
+        return jax.device_put(tree, place, may_alias=False)
+
+    def one(where: NamedSharding, x: Any) -> jax.Array:
+        x = np.asarray(x)
+        return jax.make_array_from_callback(x.shape, where, x.__getitem__)
+
+    if isinstance(place, NamedSharding):
+        return jax.tree.map(lambda x: one(place, x), tree)
+    return jax.tree.map(one, place, tree)
+
+
+def put_rows(tree: Any, size: int, place: NamedSharding) -> Any:
+    """Move the `rows` that this process has of a batch of `size` rows."""
+
+    def one(x: np.ndarray) -> jax.Array:
+        shape = (size, *x.shape[1:])
+        return jax.make_array_from_process_local_data(place, x, shape)
+
+    return jax.tree.map(one, tree)
+
+
+def rows(mesh: Mesh, size: int, process: int) -> slice:
+    """Which rows of a batch of `size` rows are on the devices of a process."""
+    if batched(mesh, size).is_fully_replicated:
+        return slice(0, size)
+    share = size // _hosts(mesh)
+    return slice(process * share, (process + 1) * share)
+
+
+def local(tree: Any) -> Any:
+    """Arrays that are whole in every process, as arrays of this one; no copies."""
+
+    def one(x: jax.Array) -> jax.Array:
+        if x.is_fully_addressable:
+            return x
+        assert isinstance(x.sharding, NamedSharding)
+        place = NamedSharding(x.sharding.mesh.local_mesh, x.sharding.spec)
+        shards = [shard.data for shard in x.addressable_shards]
+        return jax.make_array_from_single_device_arrays(x.shape, place, shards)
+
+    return jax.tree.map(one, tree)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -57,3 +114,7 @@ def params(mesh: Mesh, tree: Any) -> Any:
         return NamedSharding(mesh, spec)
 
     return jax.tree.map(one, tree)
+
+
+def _hosts(mesh: Mesh) -> int:
+    return len({device.process_index for device in mesh.devices.flat})

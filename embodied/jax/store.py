@@ -10,6 +10,7 @@ import json
 import pathlib
 from typing import Any
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp  # type: ignore[import-untyped]
 
@@ -22,7 +23,9 @@ class Writer:
     """Writes trees in the background; `wait` returns once they are on disk."""
 
     def __init__(self) -> None:
-        self.checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
+        self.checkpointer = ocp.AsyncCheckpointer(
+            ocp.StandardCheckpointHandler(), multiprocessing_options=_alone()
+        )
 
     def write(self, directory: str | pathlib.Path, tree: Tree) -> None:
         """Start writing a tree into a new or empty directory."""
@@ -66,6 +69,14 @@ def read(directory: str | pathlib.Path) -> Tree:
             kinds = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
             arrays = reader.restore(path / ARRAYS, restore_args=kinds)
     return _join(plain, arrays)
+
+
+def _alone() -> Any:
+    """Options by which this process waits for no other one of its JAX program."""
+    own = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"host{own}"
+    )
 
 
 def _split(tree: Tree, arrays: dict[str, np.ndarray]) -> Any:

@@ -84,7 +84,9 @@ def to_open(address: str) -> str:
             f"no machine is known by the name '{host}' of '{address}' ({error})"
         ) from None
     number = min(found, key=lambda each: each[0] != socket.AF_INET)[4][0]
-    return f"tcp://[{number}]:{port}" if ":" in str(number) else f"tcp://{number}:{port}"
+    return (
+        f"tcp://[{number}]:{port}" if ":" in str(number) else f"tcp://{number}:{port}"
+    )
 
 
 def require_openable(address: str) -> None:

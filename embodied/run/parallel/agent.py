@@ -6,6 +6,7 @@ every update on a CPU pays again for the page faults of its temporaries.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ import elements
 
 from embodied.core import base
 from embodied.run import role
-from embodied.run.parallel import wire
+from embodied.run.parallel import ensemble, wire
 from embodied.run.parallel.actor import parallel_actor
 from embodied.run.parallel.learner import parallel_learner
 
@@ -39,9 +40,29 @@ def run(make_agent: bytes | Callable[[], base.Agent], args: elements.Config) -> 
     The barrier keeps the actor from collecting before the learner has restored its
     checkpoint. When the actor has all steps of the run, the learner ends, too.
     """
-    agent = wire.factory(make_agent)()
-    if role.stopping():
-        return  # There is nothing to save yet.
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(role.StoppedError))  # While it waits.
+        agent = gather(make_agent, args, stack)
+        if not role.stopping():  # Else there is nothing to save yet.
+            act_and_learn(agent, args)
+
+
+def gather(
+    make_agent: bytes | Callable[[], base.Agent],
+    args: elements.Config,
+    stack: contextlib.ExitStack,
+) -> base.Agent:
+    """The agent, which learns on several hosts if it shall."""
+    if args.get("learners", 1) == 1:
+        return wire.factory(make_agent)()
+    from embodied.jax import hosts
+
+    company = stack.enter_context(ensemble.lead(args))
+    return hosts.Leader(wire.factory(make_agent)(), company.post)
+
+
+def act_and_learn(agent: base.Agent, args: elements.Config) -> None:
+    """Run actor and learner, each in a thread."""
     barrier, learner_done = threading.Barrier(2), threading.Event()
     actor = Thread(parallel_actor, agent, barrier, args, abort=barrier.abort)
     learner = Thread(parallel_learner, agent, barrier, args, abort=barrier.abort)

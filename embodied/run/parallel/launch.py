@@ -108,7 +108,10 @@ def provide_keys(args: elements.Config) -> None:
 
     Raises `KeyFileError` if keys are there that its roles could not use.
     """
-    local = all(is_local(args[name]) for name in ADDRESSES)
+    names = [*ADDRESSES]
+    if args.get("learners", 1) > 1:
+        names.append("learner_addr")
+    local = all(is_local(args[name]) for name in names)
     directory = wire.keys_directory(args)
     if not local and not directory.exists():
         rpc.make_keys(directory)

@@ -1,0 +1,189 @@
+"""A learner over several hosts: one process leads, the others do as it does.
+
+JAX wants every process of a mesh to run the same computations in the same order. The
+leader alone has actor, replay and checkpoints. Before each computation it posts an
+order, and the followers carry it out on their rows of the same batch:
+
+    ("carry", number, size)          A carry of zeros, to be known by a number.
+    ("batch", number, size, rows)    The own rows of a batch of that size.
+    ("train", carry, batch)          One update.
+    ("report", carry, batch)         One report.
+    ("share",)                       Take the leader's state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from embodied.core import base
+from embodied.jax import agent, batches, sharding
+from embodied.jax.slots import Slots
+
+SHUTDOWN = 10  # Seconds that processes wait for each other at the end.
+Order = tuple[Any, ...]
+Tree = Any
+
+
+def connect(address: str, hosts: int, host: int) -> None:
+    """Join the JAX program at `host:port`, before JAX is used; waits for all hosts."""
+    jax.distributed.initialize(
+        address.removeprefix("tcp://"),
+        hosts,
+        host,
+        shutdown_timeout_seconds=SHUTDOWN,
+    )
+
+
+def disconnect() -> None:
+    """Leave it, all hosts at the same time."""
+    jax.distributed.shutdown()
+
+
+class Carry(NamedTuple):
+    """A carry on all hosts, by the number that followers know it by."""
+
+    number: int
+    tree: Tree
+
+
+class Numbered(batches.Prepared):
+    """A batch on all hosts."""
+
+    number: int
+
+
+class Leader(base.Agent):
+    """An agent that has followers do what it does.
+
+    `post(order, rows)` sends an order; `rows(host)` is what only that one needs of it.
+    """
+
+    def __init__(
+        self, own: agent.Agent, post: Callable[[Order, Callable | None], None]
+    ):
+        self.own = own
+        self.codec = own.codec
+        self.obs_space, self.act_space = own.obs_space, own.act_space
+        self._post = post
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()  # Orders are carried out as they are posted.
+
+    @property
+    def ext_space(self) -> base.Spaces:
+        return self.own.ext_space
+
+    def init_policy(self, batch_size: int) -> Tree:
+        return self.own.init_policy(batch_size)
+
+    def policy(
+        self, carry: Tree, obs: base.Batch, mode: base.Mode = "train"
+    ) -> tuple[Tree, base.Batch, base.Batch]:
+        return self.own.policy(carry, obs, mode)
+
+    def slots(self, capacity: int = 64, sizes: tuple[int, ...] = ()) -> Slots:
+        return self.own.slots(capacity, sizes)
+
+    def init_train(self, batch_size: int) -> Carry:
+        number = next(self._numbers)
+        self._post(("carry", number, batch_size), None)
+        return Carry(number, self.own.init_train(batch_size))
+
+    def init_report(self, batch_size: int) -> Carry:
+        return self.init_train(batch_size)
+
+    def stream(self, source: Iterator[base.Batch]) -> Iterator[base.Batch]:
+        ahead = self.own.config.jax.prefetch
+        return batches.DeviceStream(source, self.prepare, ahead)
+
+    def prepare(self, data: base.Batch) -> Numbered:
+        """Move a batch to the devices of all hosts."""
+        host = self.own.select(data)
+        size = len(host[batches.ROWS])
+
+        def rows(process: int) -> base.Batch:
+            part = sharding.rows(self.own.mesh, size, process)
+            return {k: v[part] for k, v in host.items() if k != base.STEPID}
+
+        result = Numbered(self.own.place_batch(host))
+        result.number = next(self._numbers)
+        self._post(("batch", result.number, size), rows)
+        return result
+
+    def train(
+        self, carry: Carry, data: base.Batch
+    ) -> tuple[Carry, base.Batch, base.Metrics]:
+        data = data if isinstance(data, Numbered) else self.prepare(data)
+        with self._lock:
+            self._post(("train", carry.number, data.number), None)
+            tree, outs, metrics = self.own.train(carry.tree, data)
+        return Carry(carry.number, tree), outs, metrics
+
+    def report(self, carry: Carry, data: base.Batch) -> tuple[Carry, base.Metrics]:
+        data = data if isinstance(data, Numbered) else self.prepare(data)
+        with self._lock:
+            self._post(("report", carry.number, data.number), None)
+            tree, metrics = self.own.report(carry.tree, data)
+        return Carry(carry.number, tree), metrics
+
+    def save(self) -> dict[str, np.ndarray]:
+        return self.own.save()
+
+    def load(self, data: Any, regex: str | None = None) -> None:
+        self.own.load(data, regex)
+        with self._lock:
+            self._post(("share",), None)
+            share(self.own)
+
+
+class Follower:
+    """Carries out the orders of a leader one after the other."""
+
+    def __init__(self, own: agent.Agent):
+        self._own = own
+        self._carries: dict[int, Tree] = {}
+        self._batches: dict[int, batches.Prepared] = {}
+        self._kinds: dict[str, Callable[..., None]] = {
+            "carry": self._carry,
+            "batch": self._batch,
+            "train": self._train,
+            "report": self._report,
+            "share": self._share,
+        }
+
+    def obey(self, order: Order) -> None:
+        """Do what the leader does at the same time."""
+        kind, *rest = order
+        self._kinds[kind](*rest)
+
+    def _carry(self, number: int, size: int) -> None:
+        self._carries[number] = self._own.init_train(size)
+
+    def _batch(self, number: int, size: int, rows: base.Batch) -> None:
+        place = sharding.batched(self._own.mesh, size)
+        self._batches[number] = batches.Prepared(
+            sharding.put_rows(dict(rows), size, place)
+        )
+
+    def _train(self, carry: int, batch: int) -> None:
+        data = self._batches.pop(batch)
+        self._carries[carry], *_ = self._own.train(self._carries[carry], data)
+
+    def _report(self, carry: int, batch: int) -> None:
+        data = self._batches.pop(batch)
+        self._carries[carry], _ = self._own.report(self._carries[carry], data)
+
+    def _share(self) -> None:
+        share(self._own)
+
+
+def share(own: agent.Agent) -> None:
+    """Give the state of the first host to all, which call this at the same time."""
+    with own.lock:
+        own.replace(multihost_utils.broadcast_one_to_all(own.fetch()))
