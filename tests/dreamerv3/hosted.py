@@ -1,0 +1,97 @@
+"""Run by `test_hosts.py`: one process learns, alone or as one of two hosts.
+
+    python hosted.py alone
+    python hosted.py leader ADDRESS DIRECTORY
+    python hosted.py follower ADDRESS
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import pathlib
+import sys
+
+import elements
+import numpy as np
+
+from embodied import rpc
+from embodied.core import spacefile
+from embodied.run.parallel import ensemble
+
+OPTIONS = {
+    "jax.mock_devices": 2,
+    "jax.train_devices": [0, 1],
+    "agent.opt": {"lr": 1e-4, "warmup": 0},
+    "agent.dyn.rssm": {"deter": 256, "hidden": 32, "classes": 4, "stoch": 4},
+}
+
+
+def load_kit():
+    path = pathlib.Path(__file__).parent / "conftest.py"
+    spec = importlib.util.spec_from_file_location("kit", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Kit()
+
+
+def learn(agent, kit, context):
+    """Two updates, a report, one more from where the first two began: as JSON."""
+    carry = agent.init_train(kit.batch_size)
+    begin = agent.save()
+    batches = [kit.batch(context, seed) for seed in range(2)]
+    results = []
+    for batch in batches:
+        carry, outs, metrics = agent.train(carry, batch)
+        results.append({k: np.asarray(v).sum().item() for k, v in metrics.items()})
+    latents = {k: np.asarray(v) for k, v in outs["replay"].items()}
+    _, report = agent.report(agent.init_report(kit.batch_size), batches[0])
+    results.append({k: v.sum().item() for k, v in report.items() if k[:4] == "loss"})
+    agent.load(begin)
+    _, _, again = agent.train(agent.init_train(kit.batch_size), batches[0])
+    results.append({k: np.asarray(v).sum().item() for k, v in again.items()})
+    agent.policy(agent.init_policy(2), kit.obs(2))
+    shapes = {key: value.shape for key, value in latents.items()}
+    sums = {key: float(value.sum()) for key, value in latents.items()}
+    return {"results": results, "shapes": shapes, "sums": sums}
+
+
+def lead(kit, address, directory):
+    from embodied.jax import hosts
+
+    spacefile.write(directory, kit.obs_space, kit.act_space)
+    args = elements.Config(
+        learners=2, learner_addr=address, key_dir="", logdir=directory, config={"a": 1}
+    )
+    with ensemble.lead(args) as company:
+        own = kit.agent(**OPTIONS, **{"jax.mesh": [2, 2, 1]})
+        return learn(hosts.Leader(own, company.post), kit, own)
+
+
+def follow(kit, address):
+    def make_agent(values, spaces):
+        assert (values, spaces[0].keys()) == ({"a": 1}, kit.obs_space.keys())
+        return kit.agent(*spaces, **OPTIONS, **{"jax.mesh": [2, 2, 1]})
+
+    with contextlib.closing(rpc.Client(address, on_restart="fail")) as client:
+        ensemble.follow(make_agent, ensemble.join(client, "test"), client)
+
+
+def main(part, *args):
+    kit = load_kit()
+    if part == "follower":
+        follow(kit, *args)
+        return
+    if part == "leader":
+        result = lead(kit, *args)
+    else:
+        agent = kit.agent(**{**OPTIONS, "jax.train_devices": [0]})
+        result = learn(agent, kit, agent)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
