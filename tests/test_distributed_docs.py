@@ -9,7 +9,7 @@ import pytest
 
 from dreamerv3 import config as settings
 from dreamerv3 import flags, rules
-from dreamerv3.commands import env, keys
+from dreamerv3.commands import env, keys, learner
 from dreamerv3.main import SCRIPTS
 from embodied import rpc
 from embodied.cluster import scout
@@ -46,6 +46,7 @@ COMMANDS = commands()
 def test_the_page_has_commands_of_all_kinds():
     scripts = {c[c.index("--script") + 1] for c in COMMANDS if "--script" in c}
     assert any("--launcher" in command for command in COMMANDS)
+    assert any(command[0] == "learner" for command in COMMANDS)
     assert {"parallel", "parallel_env", "parallel_envs", "parallel_replay"} <= scripts
     assert sum(command[0] == "keys" for command in COMMANDS) == 2
 
@@ -58,9 +59,10 @@ def test_a_command_is_accepted(command, tmp_path, monkeypatch, capsys):
         assert "client.json" in capsys.readouterr().out
         return
     rpc.make_keys(tmp_path / "keys")
-    if command[0] == "env":
+    if command[0] in ("env", "learner"):
         words = [word.replace("~", str(tmp_path)) for word in command[1:]]
-        args, rest = env.make_parser().parse_known_args(words)
+        parser = {"env": env, "learner": learner}[command[0]].make_parser()
+        args, rest = parser.parse_known_args(words)
         assert not rest
         assert env.read_address(args.connect, args.key)[1]
         return

@@ -1,8 +1,8 @@
 """Run by `test_hosts.py`: one process learns, alone or as one of two hosts.
 
-    python hosted.py alone
-    python hosted.py leader ADDRESS DIRECTORY
-    python hosted.py follower ADDRESS
+python hosted.py alone
+python hosted.py leader ADDRESS DIRECTORY
+python hosted.py follower ADDRESS
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def follow(kit, address):
         return kit.agent(*spaces, **OPTIONS, **{"jax.mesh": [2, 2, 1]})
 
     with contextlib.closing(rpc.Client(address, on_restart="fail")) as client:
-        ensemble.follow(make_agent, ensemble.join(client, "test"), client)
+        ensemble.follow(make_agent, "test", client)
 
 
 def main(part, *args):

@@ -70,6 +70,10 @@ def test_the_run_and_its_roles_on_one_machine_need_no_keys():
     ("changes", "keys"),
     [
         ({}, ["run.actor_addr", "run.replay_addr", "run.logger_addr"]),
+        (
+            {"run.learners": 2, "run.remote_replay": True, "run.remote_logger": True},
+            ["run.actor_addr", "run.learner_addr"],
+        ),
         ({"run.remote_replay": True}, ["run.actor_addr", "run.logger_addr"]),
         ({"run.remote_logger": True}, ["run.actor_addr", "run.replay_addr"]),
         ({"script": "parallel_replay"}, ["run.replay_addr"]),
@@ -81,7 +85,8 @@ def test_the_run_and_its_roles_on_one_machine_need_no_keys():
 def test_a_port_that_is_taken_is_told_before_the_start(changes, keys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        taken = dict.fromkeys(ADDRESSES, f"localhost:{port}")
+        names = (*ADDRESSES, "run.learner_addr")
+        taken = dict.fromkeys(names, f"localhost:{port}")
         problems = placement.check_open({**DEFAULTS, **taken, **changes})
         assert [problem.key for problem in problems] == keys
         assert all("in use" in problem.rule for problem in problems)
@@ -143,6 +148,26 @@ def test_only_environments_of_the_run(tmp_path):
     assert check(**flags, replica=2) == []
     (problem,) = check(**flags, replica=3)
     assert "environments 0 to 2" in problem.rule
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({}, None),
+        ({"run.learner_addr": "{auto}"}, "run.learner_addr"),
+        ({"run.learner_addr": "tcp://0.0.0.0:7004"}, "run.learner_addr"),
+        ({"batch_size": 15}, "batch_size"),
+        ({"random_agent": True}, "run.learners"),
+        ({"run.agent_process": False}, "run.learners"),
+        ({"script": "train"}, "run.learners"),
+        ({"script": "eval_only"}, None),  # Of a run that had several hosts.
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_several_hosts(changes, key):
+    flags = {"run.learners": 2, "run.learner_addr": "tcp://127.0.0.1:7004", **changes}
+    problems = check(**flags)
+    assert [problem.key for problem in problems] == ([key] if key else [])
 
 
 @pytest.fixture

@@ -203,10 +203,24 @@ def parallel_follower(
         client = wire.reach(*invitation, member, on_restart="fail")
         stack.callback(client.close)
         try:
-            follow(make_agent, join(client, member), client)
+            follow(make_agent, member, client)
         except rpc.RemoteError as error:
             if not wire.is_over(error):
                 raise
+
+
+def follow(make_agent: Callable[..., Any], member: str, client: rpc.Client) -> None:
+    """Join, and carry out one order after the other until the run is over."""
+    from embodied.jax import hosts  # Before it joins, as this may take a while.
+
+    facts = join(client, member)
+    hosts.connect(facts["coordinator"], facts["hosts"], facts["host"])
+    orders = Orders(client, facts["host"])
+    spaces = spacefile.decode(facts["spaces"])
+    follower = hosts.Follower(make_agent(facts["config"], spaces))
+    for order in orders:
+        follower.obey(order)
+    hosts.disconnect()
 
 
 def join(client: rpc.Client, member: str) -> dict[str, Any]:
@@ -220,21 +234,6 @@ def join(client: rpc.Client, member: str) -> dict[str, Any]:
             elements.print(f"{member} waits: the training has no place now.")
         if role.wait_stop(HOLD):
             raise role.StoppedError
-
-
-def follow(
-    make_agent: Callable[..., Any], facts: dict[str, Any], client: rpc.Client
-) -> None:
-    """Carry out one order after the other, until the run is over."""
-    from embodied.jax import hosts
-
-    hosts.connect(facts["coordinator"], facts["hosts"], facts["host"])
-    orders = Orders(client, facts["host"])
-    spaces = spacefile.decode(facts["spaces"])
-    follower = hosts.Follower(make_agent(facts["config"], spaces))
-    for order in orders:
-        follower.obey(order)
-    hosts.disconnect()
 
 
 class Orders(Iterator[tuple]):
