@@ -91,8 +91,7 @@ def _terminal(config: elements.Config, step: elements.Counter | None = None) -> 
     )
     waiting = bind(_waiting, config)
     if not live(config):
-        line = f"Waiting: {waiting(status)}." if waiting(status) else ""
-        return metrics.TerminalOutput(status=status, waiting=line)
+        return metrics.TerminalOutput(status=status, waiting=waiting)
     supervised = config.script == "parallel"
     return metrics.LiveOutput(status, config.logdir, waiting, supervised)
 

@@ -7,6 +7,8 @@ import importlib.util
 import pathlib
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Sequence
 from functools import partial as bind
 from typing import Any
@@ -18,9 +20,11 @@ from dreamerv3.commands import picture
 from dreamerv3.commands.base import CommandError
 from embodied.core import base
 from embodied.envs import registry
+from embodied.envs.faults import user_traceback
 from embodied.testing import env_report
 from embodied.testing.env_report import Finding
 
+PATIENCE = 15.0  # Seconds without a finding before that is said.
 MARKS = {True: "✓", False: "✗", None: "-"}
 # Suites of other people's environments: they check bounds and resize images if asked.
 ADAPTED = ("gymnasium", registry.CUSTOM)
@@ -68,15 +72,51 @@ def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
     make_env = bind(environments.make_env, config)
     print(f"{config.task}\n")
     findings = []
-    for finding in env_report.examine(make_bare, make_env, steps):
-        print(line(finding), flush=True)
-        findings.append(finding)
+    try:
+        with Impatience(PATIENCE) as waiting:
+            for finding in env_report.examine(make_bare, make_env, steps):
+                print(line(finding), flush=True)
+                waiting.restart()
+                findings.append(finding)
+    except KeyboardInterrupt as error:
+        stopped = Finding("interrupted", False, user_traceback(error))
+        print(f"\n{line(stopped)}")
+        return False
     if all(finding.ok is not False for finding in findings):
         findings += _last(make_env, path, registry.suite_of(config.task))
     failed = [finding.name for finding in findings if finding.ok is False]
     words = f"Wrong: {', '.join(failed)}." if failed else "All is well."
     print(f"\n{words}")
     return not failed
+
+
+class Impatience:
+    """Says now and then that nothing was found for a while."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._begin = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def restart(self) -> None:
+        """Something was found."""
+        self._begin = time.monotonic()
+
+    def __enter__(self) -> Impatience:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._done.wait(self._seconds):
+            passed = time.monotonic() - self._begin
+            if passed >= self._seconds:
+                text = f"for {passed:.0f} s; Ctrl-C shows where the environment is"
+                print(line(Finding("waiting", None, text)), flush=True)
 
 
 def line(finding: Finding) -> str:

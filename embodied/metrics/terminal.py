@@ -22,7 +22,7 @@ HISTORY = 1 << 20  # Bytes of earlier scores that the curve begins with.
 class TerminalOutput:
     """One line per write with the mean of each matching scalar, then texts.
 
-    `waiting` is printed at once: what the first line waits for.
+    `waiting` says what a run waits for, before its first line and before it trains.
     """
 
     def __init__(
@@ -31,13 +31,14 @@ class TerminalOutput:
         limit: int = 12,
         file: TextIO | None = None,
         status: Status | None = None,
-        waiting: str = "",
+        waiting: Callable[[Status], str] | None = None,
     ):
         self._status = status or Status(pattern)
         self._limit = limit
         self._file = file
-        if waiting:
-            self._print(waiting)
+        self._waiting = waiting
+        if text := self._awaited():
+            self._print(f"Waiting: {text}.")
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
         names = self._status.add(summaries)
@@ -49,11 +50,18 @@ class TerminalOutput:
         for name in texts:
             self._print(f"{name}: {self._status.texts[name]}")
 
+    def _awaited(self) -> str:
+        return self._waiting(self._status) if self._waiting else ""
+
     def _print_numbers(self, step: int, names: Sequence[str]) -> None:
-        metrics = self._status.metrics
+        metrics, awaited = self._status.metrics, self._awaited()
+        if awaited:  # That nothing moves needs no numbers.
+            names = [n for n in names if metrics[n] or not n.startswith("fps/")]
         shown = [words.named(name, metrics[name]) for name in names[: self._limit]]
         if len(names) > self._limit:
             shown.append(f"(+{len(names) - self._limit} more, see metrics.jsonl)")
+        if awaited:
+            shown.append(f"waiting {awaited}")
         elapsed = words.duration(self._status.elapsed)
         self._print("  ".join([f"step {step:,}", elapsed, *shown]))
 

@@ -17,6 +17,7 @@ from embodied.testing import env_rules
 
 Make = Callable[[], base.Env]
 
+FAULTS = (Exception, SystemExit)  # An environment may also try to end the program.
 GROWTH = 4e6  # Bytes per third of the steps from which on memory counts as growing.
 REMEDIES = {
     env_rules.SPACES: "mend obs_space and act_space; docs/custom-environment.md shows "
@@ -53,7 +54,7 @@ def examine(make_bare: Make, make_env: Make, steps: int = 1000) -> Iterator[Find
     except TaskError as error:
         yield Finding("creation", False, error.rule, error.remedy)
         return
-    except Exception as error:
+    except FAULTS as error:
         yield Finding("creation", False, user_traceback(error), "mend the constructor")
         return
     duration = time.perf_counter() - start
@@ -133,7 +134,7 @@ def _walk(env: base.Env, steps: int) -> Iterator[Finding]:
             broken.setdefault(rule, []).append(env_rules.Breach(rule, str(error)))
             refused += 1
             continue
-        except Exception as error:
+        except FAULTS as error:
             text = f"step {index} raised:\n{user_traceback(error)}"
             yield Finding("steps", False, text, "mend what the traceback names")
             return
@@ -209,7 +210,7 @@ def _attempt(check: Callable[..., Finding], *args: Any) -> Finding:
     """A finding also of a check that fails for another reason than its own."""
     try:
         return check(*args)
-    except Exception as error:
+    except FAULTS as error:
         name = check.__name__.replace("_", " ")
         return Finding(name, False, user_traceback(error), "mend what it names")
 

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import elements
+
 from embodied import rpc
 from embodied.core import base
 from embodied.core.batchenv import make_batch
@@ -87,6 +89,7 @@ class Guest:
                 self._worker.move(ids)
                 self._worker.begin(life)
                 action = self._worker.reset_action()
+                elements.print(f"Joined again as environments {list(ids)}.", flush=True)
 
     def _keep_place(self) -> None:
         if not self._due_stay():

@@ -1,6 +1,7 @@
 """The commands about environments, as a user meets them."""
 
 import sys
+import threading
 
 import elements
 import numpy as np
@@ -14,6 +15,7 @@ from embodied.core import wrappers
 from embodied.envs import registry
 from embodied.envs.bounce import Bounce
 from embodied.envs.dummy import Dummy
+from embodied.testing.env_report import Finding
 
 BROKEN = """
 import numpy as np
@@ -55,6 +57,24 @@ def test_a_broken_environment(capsys, tmp_path, monkeypatch):
     assert "→ widen the space" in out
     assert "Wrong: ranges" in out
     assert not path.exists()
+
+
+def test_an_environment_that_hangs(capsys, tmp_path, monkeypatch):
+    """It is said, and Ctrl-C says where it hangs."""
+    monkeypatch.setattr(check_env, "PATIENCE", 0.01)
+    waited = threading.Event()
+
+    def examine(*args):
+        yield Finding("creation", True, "0.01 s")
+        waited.wait(0.1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check_env.env_report, "examine", examine)
+    code, out = run(capsys, "bounce_32", "--picture", tmp_path / "seen.png")
+    assert code == 1
+    assert "- waiting         for 0 s" in out
+    assert "✗ interrupted" in out
+    assert "in examine" in out
 
 
 def test_options_are_settings(capsys, tmp_path):

@@ -64,9 +64,20 @@ def test_texts_get_a_line_of_their_own_when_they_come():
     assert file.getvalue().splitlines() == lines
 
 
-def test_a_word_before_the_first_metrics():
-    _, file, _ = make_output(waiting="Waiting: compiling.")
-    assert file.getvalue() == "Waiting: compiling.\n"
+def test_what_a_run_waits_for_is_told_until_it_trains():
+    def waiting(status):
+        return "" if status.trained else "for updates"
+
+    output, file, _ = make_output(waiting=waiting)
+    assert file.getvalue() == "Waiting: for updates.\n"
+    output([(5, "fps/policy", 0.0), (5, "replay/items", 0)])
+    output([(6, "fps/policy", 3.0), (6, "fps/train", 2.0)])
+    output([(6, "fps/policy", 0.0), (6, "fps/train", 2.0)])
+    assert file.getvalue().splitlines()[1:] == [
+        "step 5  0:00  replay 0 sequences  waiting for updates",
+        "step 6  0:00  policy 3 env steps/s  train 2 replayed steps/s",
+        "step 6  0:00  policy 0 env steps/s  train 2 replayed steps/s",
+    ]
 
 
 def test_the_time_left_follows_from_counts():

@@ -210,6 +210,17 @@ def test_a_factory_that_works_only_here():
     assert "port is taken" in found["own process"]
 
 
+def test_an_environment_that_ends_the_program():
+    class Quits(wrappers.Wrapper):
+        def __init__(self):
+            super().__init__(make_dummy())
+
+        def step(self, action):
+            raise SystemExit("no licence")
+
+    assert "SystemExit: no licence" in failed(Quits)["steps"]
+
+
 def test_memory_that_grows():
     class Leaking(wrappers.Wrapper):
         def __init__(self):
