@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 
-from embodied.core import parcel
+from embodied.core import parcel, process
 from embodied.run import child
 from embodied.run.parallel import placed
 from embodied.run.supervisor import ASKED, LOST, RoleError
@@ -51,7 +51,7 @@ def main(parent: int, words: int) -> int:
 
     Last words go to the file `words`. Returns 0 only if the run is over.
     """
-    child.die_with(parent)
+    process.die_with(parent)
     try:
         reason = placed.supervise([parcel.loads(sys.stdin.buffer.read())])
     except RoleError as error:

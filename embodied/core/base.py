@@ -8,9 +8,10 @@ The loop that calls them, without logging and checkpoints:
     stream = agent.stream(make_stream(replay, 'train'))
     while True:
         obs = env.step(action)
-        carry, action, outs = agent.policy(carry, stack([obs]), 'train')
-        replay.add({**obs, **action[0], **outs[0]}, worker=0)
-        action = action[0] | {'reset': obs['is_last']}
+        carry, actions, outs = agent.policy(carry, batch_of_one(obs), 'train')
+        action, outs = first_row(actions), first_row(outs)
+        replay.add({**obs, **action, **outs}, worker=0)
+        action |= {'reset': obs['is_last']}
         train_carry, outs, metrics = agent.train(train_carry, next(stream))
         replay.update(outs['replay'])
 

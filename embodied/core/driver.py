@@ -6,6 +6,7 @@ import contextlib
 import functools
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core import base, parcel
+from embodied.core import base, parcel, process
 
 Policy = Callable[[base.Carry, base.Batch], tuple[base.Carry, base.Batch, base.Batch]]
 OnStep = Callable[[base.Batch, Sequence[int]], None]
@@ -140,7 +141,7 @@ class ProcessEnv(base.Env):
         # Forking a process that runs JAX threads can deadlock, so spawn.
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        args = (other, parcel.dumps(make_env))
+        args = (other, parcel.dumps(make_env), os.getpid())
         self._process = context.Process(target=_serve, args=args, daemon=True)
         self._process.start()
         other.close()
@@ -208,7 +209,10 @@ class ProcessEnv(base.Env):
         return RuntimeError(f"an environment process died with exit code {code}")
 
 
-def _serve(pipe: multiprocessing.connection.Connection, make_env: bytes) -> None:
+def _serve(
+    pipe: multiprocessing.connection.Connection, make_env: bytes, parent: int
+) -> None:
+    process.die_with(parent)  # Even if a step of the environment hangs then.
     # Signals reach the whole process group; the parent decides when to end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -32,11 +32,13 @@ Tree = Any
 
 
 def connect(address: str, hosts: int, host: int) -> None:
-    """Join the JAX program at `host:port`, before JAX is used; waits for all hosts."""
+    """Join the JAX program at an address, before JAX is used; waits for all hosts."""
+    address = address.removeprefix("tcp://")
     jax.distributed.initialize(
-        address.removeprefix("tcp://"),
+        address,
         hosts,
         host,
+        coordinator_bind_address=address if host == 0 else None,
         shutdown_timeout_seconds=SHUTDOWN,
     )
 

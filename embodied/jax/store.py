@@ -63,7 +63,8 @@ def read(directory: str | pathlib.Path) -> Tree:
     plain = json.loads((path / PLAIN).read_text())
     arrays: dict[str, Any] = {}
     if (path / ARRAYS).exists():
-        with ocp.PyTreeCheckpointer() as reader:
+        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=_alone())
+        with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
             count = len(reader.metadata(path / ARRAYS).item_metadata.tree)
             names = [str(i) for i in range(count)]
             kinds = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}

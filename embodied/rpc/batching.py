@@ -26,6 +26,7 @@ class OpenBatch:
 
     def __init__(self, schema: Schema, capacity: int, deadline: float):
         self.arrays = schema.allocate(capacity)
+        self.defaults = schema.defaults
         self.parts: list[Part] = []
         self.rows = 0
         self.deadline = deadline
@@ -35,7 +36,7 @@ class OpenBatch:
         stop = self.rows + (1 if rows is None else rows)
         index = self.rows if rows is None else slice(self.rows, stop)
         for key, array in self.arrays.items():
-            array[index] = obs[key]
+            array[index] = obs[key] if key in obs else self.defaults[key]
         self.parts.append(Part(request, index))
         self.rows = stop
 
@@ -144,19 +145,20 @@ class BatchServer(server.Server):
         batch: int = 0,
         timeout: float = 0.01,
         spaces: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         pad: Pad = "none",
     ) -> None:
         """Serve `workfn(batch, rows)` if `batch` > 0, else as `Server.bind` does.
 
         Each request is a dict that matches `spaces`, or one with a leading axis of up
-        to `batch` rows. The function gets the rows of several requests stacked, of
-        which the first `rows` are real and the others padding, and returns a dict (or
-        tree) of arrays with at least that many rows.
+        to `batch` rows; what has a default may be left out. The function gets the rows
+        of several requests stacked, of which the first `rows` are real and the others
+        padding, and returns a dict (or tree) of arrays with at least that many rows.
         """
         if not batch:
             super().bind(name, workfn, postfn, workers=workers)
             return
-        schema = Schema(spaces or {})
+        schema = Schema(spaces or {}, defaults)
         args = (name, workfn, postfn, workers, batch, timeout, schema, pad)
         self._add_method(BatchMethod(*args))
 

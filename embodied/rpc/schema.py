@@ -28,14 +28,18 @@ class Schema:
     """The keys, dtypes and shapes of batched requests.
 
     `spaces` maps keys to anything that has a dtype and a shape, such as
-    `elements.Space`, or to a pair of them.
+    `elements.Space`, or to a pair of them. Requests may leave out keys that have a
+    default, a number.
     """
 
-    def __init__(self, spaces: Mapping[str, Any]):
+    def __init__(
+        self, spaces: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+    ):
         if not spaces:
             raise ValueError("a batched method needs the spaces of its requests")
         self.fields = [_field(key, space) for key, space in spaces.items()]
         self._keys = {field.key for field in self.fields}
+        self.defaults = dict(defaults or {})
 
     def allocate(self, rows: int) -> Batch:
         """Memory for a batch."""
@@ -45,13 +49,19 @@ class Schema:
         """Rows of a request, or None if it is a single one without leading axis."""
         if type(request) is not dict:
             raise SchemaError(f"expected a dict, got {type(request).__name__}")
+        fields = self.fields
         if request.keys() != self._keys:
-            missing, extra = self._keys - request.keys(), request.keys() - self._keys
-            raise SchemaError(f"missing keys {_list(missing)}, extra {_list(extra)}")
-        first = self.fields[0]
+            missing = self._keys - request.keys() - self.defaults.keys()
+            extra = request.keys() - self._keys
+            if missing or extra:
+                raise SchemaError(
+                    f"missing keys {_list(missing)}, extra {_list(extra)}"
+                )
+            fields = [field for field in fields if field.key in request]
+        first = fields[0]
         axes = np.ndim(request[first.key]) - len(first.shape)
         rows = np.shape(request[first.key])[0] if axes == 1 else None
-        for key, dtype, shape in self.fields:
+        for key, dtype, shape in fields:
             value = request[key]
             expected = shape if rows is None else (rows, *shape)
             try:

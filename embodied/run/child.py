@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -12,14 +11,13 @@ from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
-from embodied.core import parcel
+from embodied.core import parcel, process
 from embodied.run import role
 from embodied.run.signals import SIGNALS
 
 # How a role is told to stop. Not by SIGTERM: schedulers send that to all processes of a
 # job at once, and it is for the supervisor to end them in order.
 STOP = signal.SIGUSR1
-PR_SET_PDEATHSIG = 1
 LAST_WORDS = 1 << 15  # Bytes of a traceback, so that a pipe can hold it.
 
 
@@ -32,7 +30,7 @@ class LastWords(NamedTuple):
 
 def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
     """The life of a role's process."""
-    die_with(parent)
+    process.die_with(parent)
     leave = partial(_leave, pipe)
     role.attach(beat, leave)
     _listen()
@@ -91,13 +89,3 @@ def _await_request(pipe: int) -> None:
     while STOP not in os.read(pipe, 64):
         pass
     role.request_stop()
-
-
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when the one that started it dies."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:
-        os._exit(1)  # It died before we could ask.

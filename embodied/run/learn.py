@@ -140,12 +140,16 @@ class Reporter:
         self._carry = agent.init_report(args.batch_size)
 
     def __call__(self) -> base.Metrics:
-        """Mean metrics over `report_batches` batches; nothing if there is no data."""
+        """Means over `report_batches` batches, and videos and curves of the last one.
+
+        Nothing if there is no data.
+        """
         if len(self._replay) < self._args.batch_size:
             return {}
-        metrics = elements.Agg()
+        means = elements.Agg()
+        result: base.Metrics = {}
         for _ in range(self._args.report_batches):
             batch = next(self._stream)
             self._carry, result = self._agent.report(self._carry, batch)
-            metrics.add(result)
-        return metrics.result()
+            means.add({k: v for k, v in result.items() if np.ndim(v) == 0})
+        return {**result, **means.result()}

@@ -7,6 +7,7 @@ import threading
 from functools import partial as bind
 
 import cloudpickle
+import elements
 import portal
 
 from embodied import rpc
@@ -18,6 +19,20 @@ from embodied.run.parallel import (
     parallel_replay,
 )
 from tests.e2e import parallel_run
+
+# What those documents say that each role reads.
+LOGGER = ("logger_addr", "log_every", "save_every", "episode_timeout")
+ACTOR = ("actor_addr", "actor_batch", "actor_threads", "replay_addr", "logger_addr")
+LEARNER = (
+    "batch_size", "batch_length", "replay_addr", "logger_addr", "report_every",
+    "save_every", "log_every", "report_batches", "from_checkpoint",
+    "from_checkpoint_regex",
+)  # fmt: skip
+
+
+def only(args, *names):
+    """Settings of a role, and where its files are."""
+    return elements.Config({name: args[name] for name in (*names, "logdir")})
 
 
 def exit_when_done(logdir):
@@ -35,7 +50,7 @@ def main(logdir):
     make_logger = bind(parallel_run.make_logger, str(logdir))
     make_replay = bind(parallel_run.make_replay, str(logdir))
     make_agent, make_env = parallel_run.make_agent, parallel_run.make_env
-    args = parallel_run.make_args(
+    whole = parallel_run.make_args(
         str(logdir),
         actor_addr=rpc.resolve(address.format("a")),
         replay_addr=rpc.resolve(address.format("r")),
@@ -43,10 +58,24 @@ def main(logdir):
         envs=2,
         eval_envs=0,
     )
+    args = only(
+        whole,
+        "replay_addr",
+        "logger_addr",
+        "actor_addr",
+        "envs",
+        "eval_envs",
+        "batch_size",
+        "batch_length",
+        "replay_context",
+        "train_ratio",
+    )
 
     # Factories as cloudpickle bytes and as callables.
     processes = [
-        portal.Process(parallel_logger, cloudpickle.dumps(make_logger), args),
+        portal.Process(
+            parallel_logger, cloudpickle.dumps(make_logger), only(whole, *LOGGER)
+        ),
         portal.Process(
             parallel_replay,
             bind(make_replay, "replay"),
@@ -63,8 +92,8 @@ def main(logdir):
     agent = make_agent()
     barrier = threading.Barrier(2)
     workers = [
-        portal.Thread(parallel_actor, agent, barrier, args),
-        portal.Thread(parallel_learner, agent, barrier, args),
+        portal.Thread(parallel_actor, agent, barrier, only(whole, *ACTOR)),
+        portal.Thread(parallel_learner, agent, barrier, only(whole, *LEARNER)),
     ]
     portal.run(workers)
 

@@ -7,6 +7,7 @@ from embodied.run.parallel.env import parallel_envs as parallel_envs
 from embodied.run.parallel.guest import parallel_guest as parallel_guest
 from embodied.run.parallel.launch import combined as combined
 from embodied.run.parallel.learner import parallel_learner as parallel_learner
+from embodied.run.parallel.learner import parallel_stream as parallel_stream
 from embodied.run.parallel.logger import parallel_logger as parallel_logger
 from embodied.run.parallel.placed import place as place
 from embodied.run.parallel.replay import parallel_replay as parallel_replay

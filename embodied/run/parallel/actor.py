@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import threading
 import time
@@ -16,7 +17,7 @@ from embodied.core import base, spacefile
 from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
 from embodied.run import restore, role
-from embodied.run.parallel import bottleneck, roster, wire
+from embodied.run.parallel import bottleneck, options, roster, wire
 from embodied.run.parallel.outbox import Outbox
 
 CLOSE_TIMEOUT = 5.0  # Seconds to wait for policy calls that run at the end.
@@ -27,6 +28,7 @@ def parallel_actor(
     agent: base.Agent, barrier: threading.Barrier, args: elements.Config
 ) -> None:
     """Serve `act` until the run has its steps or is asked to stop."""
+    args = options.complete(args)
     barrier.wait()  # The learner has restored its checkpoint.
     replay = wire.connect(args.replay_addr, "actor", args)
     logger = wire.LoggerLink("actor", args)
@@ -39,7 +41,8 @@ def parallel_actor(
         total=replay.total().result(),
         limit=args.steps,
     )
-    actor = Actor(agent, outbox, args.envs_per_process)
+    enroll = wire.Forward(replay.enroll)
+    actor = Actor(agent, outbox, args.envs_per_process, life=enroll())
     server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))
     server.bind(
         "act",
@@ -49,8 +52,8 @@ def parallel_actor(
         batch=batch_size(args),
         timeout=args.actor_timeout,
         spaces={**agent.obs_space, **wire.ROUTING},
+        defaults=wire.DEFAULTS,
     )
-    enroll = wire.Forward(replay.enroll)
     reception = make_reception(agent, enroll, args)
     server.bind("enroll", reception.enroll_placed if args.remote_envs else enroll)
     for name in ("greet", "join"):
@@ -164,11 +167,18 @@ class Actor:
     other agent's carries are kept by environment.
     """
 
-    def __init__(self, agent: base.Agent, outbox: Outbox, envs_per_process: int = 1):
+    def __init__(
+        self,
+        agent: base.Agent,
+        outbox: Outbox,
+        envs_per_process: int = 1,
+        life: int = 0,
+    ):
         slots = getattr(agent, "slots", None)
         self._policy: Policy = slots() if slots else CarryPolicy(agent)
         self._outbox = outbox
         self._per_process = envs_per_process
+        self._numbers = Numbers(life)
         self._seen: dict[int, float] = {}  # Environment to the time of its last step.
         self._next_forget = time.monotonic() + FORGET_AFTER
         self._fps = elements.FPS()
@@ -186,6 +196,7 @@ class Actor:
             self._outbox.wait_room()
         with self._under_way(), self._lock, self._timer.section("policy"):
             obs = {key: value[:count] for key, value in rows.items()}
+            obs[wire.SEQ] = self._numbers.fill(obs[wire.SEQ], obs[wire.ENVID])
             actions, outs = self._choose(obs)
             self._fps.step(count - int(np.count_nonzero(obs[wire.IS_EVAL])))
             self._env_seconds += float(obs[wire.ENV_TIME].sum())
@@ -271,6 +282,29 @@ class Actor:
             self._policy.free(gone)
             for name in gone:
                 del self._seen[name]
+
+
+class Numbers:
+    """Numbers the steps of environments that do not number them by themselves.
+
+    The life of the actor is part of them, so that they also grow across actors.
+    """
+
+    def __init__(self, life: int):
+        self._base = life << wire.LIFE_BITS
+        self._counts: collections.Counter[int] = collections.Counter()
+
+    def fill(self, seqs: np.ndarray, envids: np.ndarray) -> np.ndarray:
+        """The numbers of steps, with those that are missing."""
+        rows = np.flatnonzero(seqs == wire.UNNUMBERED)
+        if not len(rows):
+            return seqs
+        seqs = seqs.copy()
+        for row in rows:
+            envid = int(envids[row])
+            self._counts[envid] += 1
+            seqs[row] = self._base + self._counts[envid]
+        return seqs
 
 
 def split(

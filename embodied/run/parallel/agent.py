@@ -15,7 +15,7 @@ import elements
 
 from embodied.core import base
 from embodied.run import role
-from embodied.run.parallel import ensemble, wire
+from embodied.run.parallel import ensemble, options, wire
 from embodied.run.parallel.actor import parallel_actor
 from embodied.run.parallel.learner import parallel_learner
 
@@ -28,6 +28,7 @@ def parallel_agent(
     make_agent: bytes | Callable[[], base.Agent], args: elements.Config
 ) -> None:
     """Run actor and learner; what another try cannot mend ends the run."""
+    args = options.complete(args)
     try:
         run(make_agent, args)
     except base.SetupError as error:
@@ -53,7 +54,7 @@ def gather(
     stack: contextlib.ExitStack,
 ) -> base.Agent:
     """The agent, which learns on several hosts if it shall."""
-    if args.get("learners", 1) == 1:
+    if args.learners == 1:
         return wire.factory(make_agent)()
     from embodied.jax import hosts
 

@@ -14,7 +14,7 @@ from embodied import rpc
 from embodied.core import base
 from embodied.core.batchenv import BatchEnv, make_batch
 from embodied.run import role
-from embodied.run.parallel import placed, wire
+from embodied.run.parallel import options, placed, wire
 from embodied.run.supervisor import Role
 
 ACT_TIMEOUT = 600.0  # Seconds; a learner that compiles keeps everybody waiting.
@@ -32,6 +32,7 @@ def parallel_env(
 
     Without `keys` to connect with, those in the log directory are taken, if any.
     """
+    args = options.complete(args)
     envids = [envid] if isinstance(envid, int) else list(envid)
     make = wire.factory(make_env)
     worker = EnvWorker(make_batch(make, envids), envids, is_eval)
@@ -134,6 +135,7 @@ def parallel_envs(
     args: elements.Config,
 ) -> None:
     """Run all environments of the run on this machine, supervised."""
+    args = options.complete(args)
     placed.supervise(env_roles(make_env_train, make_env_eval, args))
 
 

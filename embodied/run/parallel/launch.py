@@ -12,7 +12,7 @@ from embodied import rpc
 from embodied.cluster import scout
 from embodied.core import base, parcel
 from embodied.rpc.address import is_local, unlink
-from embodied.run.parallel import farewell, wire
+from embodied.run.parallel import farewell, options, wire
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.env import env_roles
 from embodied.run.parallel.logger import parallel_logger
@@ -37,9 +37,10 @@ def combined(
     args: elements.Config,
 ) -> None:
     """Launch every role, supervise them, and block until the run ends."""
+    args = options.complete(args)
     expects_guests = rpc.AUTO not in args.actor_addr  # It can be told to others.
     open_addresses = [name for name in ADDRESSES if rpc.AUTO in args[name]]
-    on_ray = args.get("launcher", LOCAL) == RAY
+    on_ray = args.launcher == RAY
     args = resolve(open_up(args) if on_ray else args)
     provide_keys(args)
     factories = (make_replay_train, make_replay_eval, make_stream)
@@ -109,7 +110,7 @@ def provide_keys(args: elements.Config) -> None:
     Raises `KeyFileError` if keys are there that its roles could not use.
     """
     names = [*ADDRESSES]
-    if args.get("learners", 1) > 1:
+    if args.learners > 1:
         names.append("learner_addr")
     local = all(is_local(args[name]) for name in names)
     directory = wire.keys_directory(args)

@@ -17,7 +17,7 @@ from embodied.core.clock import Seconds
 from embodied.core.usage import Usage, make_usage
 from embodied.run import restore, role
 from embodied.run.learn import Learner, Reporter
-from embodied.run.parallel import bottleneck, wire
+from embodied.run.parallel import bottleneck, options, wire
 
 LOOKAHEAD = 2  # Batches asked for before they are needed.
 MAX_UPDATES = 4  # Latents on their way back before the learner waits for the replay.
@@ -29,12 +29,13 @@ def parallel_learner(
     agent: base.Agent, barrier: threading.Barrier, args: elements.Config
 ) -> None:
     """Restore, let the actor go, and train until asked to stop."""
+    args = options.complete(args)
     client = wire.connect(args.replay_addr, "learner", args)
     logger = wire.LoggerLink("learner", args)
     part = role.Part("learner")
     replay, held_out = (RemoteReplay(client, m, part.beat) for m in ("train", "eval"))
-    learner = Learner(agent, replay, make_stream, args)
-    evaluation = Reporter(agent, held_out, make_stream, args, mode="eval")
+    learner = Learner(agent, replay, parallel_stream, args)
+    evaluation = Reporter(agent, held_out, parallel_stream, args, mode="eval")
     items = {"agent": agent, "learner": learner}
     checkpoint = Checkpoint(restore.directory(args), items, meta=restore.meta(args))
     usage = make_usage(args)
@@ -126,7 +127,7 @@ class RemoteReplay:
         return wire.prefixed("client/learner", self.client.stats())
 
 
-def make_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
+def parallel_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
     """Batches of a mode, as the replay role's own stream makes them."""
     lookahead = LOOKAHEAD if mode == "train" else 0
     return RemoteStream(replay, f"sample_batch_{mode}", lookahead)

@@ -18,7 +18,7 @@ from embodied.core.episodes import EpisodeTracker
 from embodied.core.usage import Processes, make_usage
 from embodied.metrics.summary import kind
 from embodied.run import restore, role
-from embodied.run.parallel import wire
+from embodied.run.parallel import options, wire
 from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
 from embodied.run.parallel.journal import Journal
 from embodied.run.parallel.outbox import FLAGS, STEP
@@ -28,6 +28,7 @@ def parallel_logger(
     make_logger: bytes | Callable[[], elements.Logger], args: elements.Config
 ) -> None:
     """Serve `add` and `tran` until asked to stop."""
+    args = options.complete(args)
     directory = restore.directory(args, "logger")
     board = Scoreboard(wire.factory(make_logger)(), directory, args)
     server = rpc.Server(args.logger_addr, "logger", keys=wire.server_keys(args))

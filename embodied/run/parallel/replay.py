@@ -20,7 +20,7 @@ from embodied.core.usage import make_usage
 from embodied.replay import SamplesPerInsert
 from embodied.run import restore, role
 from embodied.run.learn import MakeStream
-from embodied.run.parallel import bottleneck, outbox, wire
+from embodied.run.parallel import bottleneck, options, outbox, wire
 from embodied.run.parallel.lives import Lives
 
 METHODS = (
@@ -37,6 +37,7 @@ def parallel_replay(
     args: elements.Config,
 ) -> None:
     """Serve steps and sequences until asked to stop."""
+    args = options.complete(args)
     store = ReplayStore(
         wire.factory(make_replay_train)(),
         wire.factory(make_replay_eval)(),
@@ -91,6 +92,7 @@ def serve(
         wire.check(server)
         if due_log():
             metrics = wire.prefixed("server/replay", server.stats())
+            metrics |= wire.prefixed("client/replay", logger.stats())
             logger.add(store.stats() | metrics)
         if due_save():
             checkpoint.save()
@@ -112,7 +114,7 @@ class ReplayStore:
         self._limiter = SamplesPerInsert(
             args.train_ratio / args.batch_length,
             tolerance=4 * args.batch_size,
-            minsize=args.batch_size * (args.replay_context + args.batch_length),
+            minsize=args.batch_size * sequence_length(replay, args),
             ready=lambda: len(replay) > 0,
         )
         self._limiter.found(replay.total)
@@ -232,6 +234,11 @@ class ReplayStore:
     def _next(self, mode: str) -> base.Batch:
         with self._locks[mode], self._timer.section("sample"):
             return next(self._streams[mode])
+
+
+def sequence_length(replay: base.Replay, args: elements.Config) -> int:
+    """Steps per sequence, as a replay of ours tells; with `consec_train` it is more."""
+    return getattr(replay, "length", args.replay_context + args.batch_length)
 
 
 def _is_stored(key: str) -> bool:

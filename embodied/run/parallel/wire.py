@@ -35,6 +35,9 @@ ROUTING: base.Spaces = {
     SEQ: elements.Space(np.int64, (), 0, 2**62),
     ENV_TIME: elements.Space(np.float32),
 }
+# What an environment may leave out, as a program of one's own does.
+UNNUMBERED = -1
+DEFAULTS = {SEQ: UNNUMBERED, ENV_TIME: 0.0}
 
 
 def factory(make: bytes | Callable[..., Any]) -> Callable[..., Any]:
@@ -133,6 +136,10 @@ class LoggerLink:
 
     def tran(self, steps: base.Batch) -> None:
         self._keep(self._client.tran(steps))
+
+    def stats(self) -> base.Metrics:
+        """Figures of the client."""
+        return self._client.stats()
 
     def close(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""

@@ -1,10 +1,15 @@
 """The driver, serial and with processes."""
 
 import os
+import pathlib
 import signal
+import subprocess
+import sys
+import threading
 from functools import partial as bind
 
 import numpy as np
+import psutil
 import pytest
 
 from embodied.core.driver import Driver, ProcessEnv
@@ -36,12 +41,44 @@ class UnpicklableEnv(Dummy):
         raise UnpicklableError(1, 2)
 
 
+class HangingEnv(Dummy):
+    def step(self, action):
+        threading.Event().wait()
+
+
 def collect(driver, agent, **amount):
     batches = []
     driver.on_step(lambda steps, workers: batches.append((steps, list(workers))))
     driver.reset(agent.init_policy)
     driver(agent.policy, **amount)
     return batches
+
+
+ORPHANAGE = """
+import os
+from functools import partial
+from embodied.core.driver import ProcessEnv
+from tests.embodied.core.test_driver import HangingEnv
+
+env = ProcessEnv(partial(HangingEnv, "both"))
+env.send({"reset": True})
+print(env.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_an_environment_that_hangs_does_not_outlive_a_killed_parent():
+    root = pathlib.Path(__file__).parents[3]
+    command = [sys.executable, "-c", ORPHANAGE]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    left = (
+        psutil.Process(int(done.stdout))
+        if psutil.pid_exists(int(done.stdout))
+        else None
+    )
+    if left:
+        left.wait(30)
 
 
 @pytest.mark.parametrize("processes", [False, True])

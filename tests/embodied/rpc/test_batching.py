@@ -171,6 +171,25 @@ def test_python_scalars_are_fine():
         Schema(SPACES).check({**request, "reward": 1})
 
 
+def test_what_has_a_default_may_be_left_out(serve, connect):
+    def policy(batch, rows):
+        return {"action": batch["envid"][:rows] * 10}
+
+    given = options(batch=3, defaults={"envid": 7})
+    client = connect(serve(("act", policy, None, given)))
+    request = obs(1)
+    del request["envid"]
+    many = obs(1, rows=2)
+    del many["envid"]
+    one, two = client.act(request), client.act(many)
+    assert one.result()["action"] == 70
+    assert two.result()["action"].tolist() == [70, 70]
+    assert client.act(obs(3, rows=3)).result()["action"].tolist() == [30, 30, 30]
+    del request["image"]
+    with pytest.raises(rpc.RemoteError, match=r"missing keys \['image'\]"):
+        client.act(request).result()
+
+
 def test_failed_batch_fails_its_calls_only(serve, connect):
     def policy(batch, rows):
         if (batch["envid"] == 13).any():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from embodied.core import base
 from embodied.run.parallel import actor as actor_module
+from embodied.run.parallel import wire
 from embodied.run.parallel.actor import Actor, CarryPolicy, batch_size, split
 from embodied.testing import NumpyAgent
 
@@ -104,6 +105,16 @@ def test_groups_hold_each_row_once_and_each_environment_in_order(rows):
     for name in set(names):
         turns = [row for row in order if names[row] == name]
         assert turns == sorted(turns)
+
+
+def test_steps_without_a_number_get_one_of_the_actors_life(make_steps):
+    actor = Actor(make_agent(), FakeOutbox(), life=3)
+    seqs = [wire.UNNUMBERED, 17, wire.UNNUMBERED]
+    base = 3 << wire.LIFE_BITS
+    for count in (1, 2):
+        rows = make_steps([4, 5, 6], seqs, count == 1)
+        _, steps = actor.act(rows, 3)
+        assert steps[wire.SEQ].tolist() == [base + count, 17, base + count]
 
 
 def test_results_of_groups_come_back_in_the_order_of_the_rows(make_steps):

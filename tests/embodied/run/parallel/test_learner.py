@@ -7,7 +7,7 @@ import pytest
 
 from embodied.run import role
 from embodied.run.parallel import learner as learner_module
-from embodied.run.parallel.learner import RemoteReplay, make_stream
+from embodied.run.parallel.learner import RemoteReplay, parallel_stream
 
 pytestmark = pytest.mark.usefixtures("fresh_role")
 
@@ -62,7 +62,7 @@ def numbers(stream, amount):
 
 def test_two_batches_are_asked_for_ahead_and_come_in_order():
     client = FakeClient(map(batch, range(10)))
-    stream = make_stream(RemoteReplay(client, "train"), "train")
+    stream = parallel_stream(RemoteReplay(client, "train"), "train")
     assert client.calls == []
     assert numbers(stream, 1) == [0]
     assert [method for method, _ in client.calls] == ["sample_batch_train"] * 3
@@ -73,7 +73,7 @@ def test_two_batches_are_asked_for_ahead_and_come_in_order():
 @pytest.mark.parametrize("mode", ["report", "eval"])
 def test_reports_are_on_data_of_now(mode):
     client = FakeClient(map(batch, range(10)))
-    stream = make_stream(RemoteReplay(client, mode), mode)
+    stream = parallel_stream(RemoteReplay(client, mode), mode)
     assert stream.lookahead == 0
     assert numbers(stream, 2) == [0, 1]
     assert [method for method, _ in client.calls] == [f"sample_batch_{mode}"] * 2
@@ -81,7 +81,7 @@ def test_reports_are_on_data_of_now(mode):
 
 def test_calls_have_deadlines_and_a_batch_that_is_held_back_is_asked_for_again():
     client = FakeClient([{}, {}, batch(1), {}, batch(2), batch(3), batch(4), batch(5)])
-    stream = make_stream(RemoteReplay(client, "train"), "train")
+    stream = parallel_stream(RemoteReplay(client, "train"), "train")
     assert numbers(stream, 3) == [1, 2, 3]
     assert max(timeout for _, timeout in client.calls) <= 60
 
@@ -89,17 +89,17 @@ def test_calls_have_deadlines_and_a_batch_that_is_held_back_is_asked_for_again()
 def test_an_unanswered_call_is_made_again_but_not_for_ever():
     late = [TimeoutError("no answer")] * (learner_module.ATTEMPTS - 1)
     client = FakeClient([*late, *map(batch, range(5))])
-    assert numbers(make_stream(RemoteReplay(client, "report"), "report"), 1) == [0]
+    assert numbers(parallel_stream(RemoteReplay(client, "report"), "report"), 1) == [0]
     client = FakeClient([*late, TimeoutError("no answer"), batch(0)])
     with pytest.raises(TimeoutError, match="no answer"):
-        next(make_stream(RemoteReplay(client, "report"), "report"))
+        next(parallel_stream(RemoteReplay(client, "report"), "report"))
 
 
 def test_waiting_for_a_batch_is_a_sign_of_life_and_ends_with_a_stop():
     beats = []
     replay = RemoteReplay(FakeClient([None] * 3), "train", lambda: beats.append(1))
     with pytest.raises(role.StoppedError):
-        next(make_stream(replay, "train"))
+        next(parallel_stream(replay, "train"))
     assert beats
     replay.patient = True
     assert replay.wait(FakeFuture(batch(9)))["x"] == 9

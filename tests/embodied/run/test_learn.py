@@ -1,0 +1,30 @@
+"""Reports over several batches."""
+
+import elements
+import numpy as np
+
+from embodied.run.learn import Reporter
+
+
+class Agent:
+    """Reports the number of the batch and a video of it."""
+
+    def init_report(self, batch_size):
+        return 0
+
+    def stream(self, source):
+        return source
+
+    def report(self, carry, batch):
+        video = np.full((20, 4, 4, 3), batch, np.uint8)
+        return carry + 1, {"loss": np.float32(batch), "openloop/image": video}
+
+
+def test_numbers_are_averaged_and_videos_are_of_the_last_batch():
+    args = elements.Config(batch_size=2, report_batches=3)
+    replay = [0] * args.batch_size
+    report = Reporter(Agent(), replay, lambda replay, mode: iter([1, 2, 6]), args)
+    result = report()
+    assert result["loss"] == 3
+    np.testing.assert_array_equal(result["openloop/image"], np.full((20, 4, 4, 3), 6))
+    assert Reporter(Agent(), [0], lambda replay, mode: iter([]), args)() == {}
