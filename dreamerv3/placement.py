@@ -167,10 +167,14 @@ def _check_learners(values: Flat) -> list[Problem]:
     if values["random_agent"]:
         rule = "an agent that acts at random learns nothing"
         return [Problem(LEARNERS, hosts, rule, "leave one of the two out")]
-    if values["batch_size"] % hosts:
-        rule = f"must be a multiple of {LEARNERS}, {hosts}, which share a batch"
-        remedy = f"for example {-(-values['batch_size'] // hosts) * hosts}"
+    ways = hosts * len(values["jax.train_devices"]) // max(1, values["jax.mesh"][2])
+    if values["batch_size"] % ways:
+        rule = f"must be a multiple of {ways}, as {hosts} hosts share a batch"
+        remedy = f"for example {-(-values['batch_size'] // ways) * ways}"
         return [Problem("batch_size", values["batch_size"], rule, remedy)]
+    if values[LEARNER].startswith("ipc://"):
+        rule, remedy = "other hosts cannot reach it", "give tcp://HOST:PORT"
+        return [Problem(LEARNER, values[LEARNER], rule, remedy)]
     placed = Placed("the other learners", (LEARNER,), ())
     return _check_explicit(LEARNER, values[LEARNER], placed, calls=True)
 

@@ -4,9 +4,11 @@ Each linear map of a step is `input @ kernel + shift`: everything that does not 
 on the recurrent state (biases, projections of tokens and actions) is computed for all
 time steps at once and enters as `shift`. In the backward pass the cotangents of the
 shifts come out of the scan stacked over time, so the gradient of each kernel is one
-large matrix product instead of an accumulation at every step. What the backward pass
-multiplies by is transposed once, before the scan: on CPU a product of few rows with a
-matrix that is stored the other way round takes up to eight times as long.
+large matrix product instead of an accumulation at every step. Scales of norms are given
+once per sequence and their gradients summed after the scan, so that devices which share
+a batch need not talk to each other at every step. What the backward pass multiplies by
+is transposed once, before the scan: on CPU a product of few rows with a matrix that is
+stored the other way round takes up to eight times as long.
 """
 
 from __future__ import annotations
@@ -52,18 +54,18 @@ class Posterior(NamedTuple):
 
 
 class CoreScales(NamedTuple):
-    """Scales of the norms in the recurrence."""
+    """Scales of the norms in the recurrence, perhaps one for each sequence."""
 
-    deter: Float[Array, " U"]
-    stoch: Float[Array, " U"]
-    hidden: tuple[Float[Array, " D"], ...]
+    deter: Float[Array, "*B U"]
+    stoch: Float[Array, "*B U"]
+    hidden: tuple[Float[Array, "*B D"], ...]
 
 
 class Scales(NamedTuple):
     """Scales of all norms in a step."""
 
     core: CoreScales
-    posterior: tuple[Float[Array, " U"], ...]
+    posterior: tuple[Float[Array, "*B U"], ...]
 
 
 class Inputs(NamedTuple):
@@ -123,7 +125,7 @@ def multiply(
     return _multiply(x, kernel) if isinstance(kernel, Transposed) else x @ kernel
 
 
-def activate(x: Float[Array, "*B D"], scale: Float[Array, " D"]) -> Array:
+def activate(x: Float[Array, "*B D"], scale: Float[Array, "*B D"]) -> Array:
     """SiLU of the RMSNorm."""
     return jax.nn.silu(rms_norm(x, scale))
 
@@ -183,13 +185,12 @@ def from_groups(x: Float[Array, "G B K"]) -> Float[Array, "B D"]:
 
 
 def activate_groups(
-    x: Float[Array, "G B K"], scale: Float[Array, " D"]
+    x: Float[Array, "G B K"], scale: Float[Array, "*B D"]
 ) -> Float[Array, "G B K"]:
     """`activate` over all groups together."""
     wide = x.astype(jnp.float32)
     power = jnp.mean(jnp.square(wide), (0, 2), keepdims=True)
-    scale = scale.reshape(len(x), 1, -1)
-    wide = wide * (jax.lax.rsqrt(power + NORM_EPS) * scale)
+    wide = wide * (jax.lax.rsqrt(power + NORM_EPS) * to_groups(scale, len(x)))
     return jax.nn.silu(wide.astype(x.dtype))
 
 
@@ -257,17 +258,20 @@ def _forward(
     static: Static, kernels: Any, scales: Scales, start: Latent, given: Inputs
 ) -> tuple[Any, Any]:
     pairs = jax.tree.map(_transpose, kernels)
+    batch = len(start.deter)
+    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), scales)
 
     def run(scales: Scales, start: Latent, given: Inputs) -> Any:
         return _scan(static, pairs, scales, start, given)
 
-    outs, pullback, maps = jax.vjp(run, scales, start, given, has_aux=True)
+    outs, pullback, maps = jax.vjp(run, rows, start, given, has_aux=True)
     return outs, (pullback, maps)
 
 
 def _backward(static: Static, residuals: Any, cotangents: Any) -> Any:
     pullback, (core, post) = residuals
-    scales, start, given = pullback(cotangents)
+    rows, start, given = pullback(cotangents)
+    scales = jax.tree.map(lambda x: x.sum(0), rows)
     dcore, dpost = given.core, given.posterior
     grouped = partial(_grouped, static.groups)
     kernels = (

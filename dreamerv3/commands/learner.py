@@ -30,16 +30,16 @@ where 10.0.0.5 runs
 """
 BUDGET = 20  # Failures in five minutes: each restart of the training is one.
 HANG = 900.0  # Seconds for an update, of which the first is compiled.
-GRACE = 10.0  # Seconds to end; there is nothing to save.
+GRACE = ensemble.STOP_AFTER + 10.0  # Seconds to end.
 
 
 def main(argv: Sequence[str]) -> None:
     """Run the process that learns."""
     args = make_parser().parse_args(argv)
     invitation = Invitation(*read_address(args.connect, args.key))
-    member = f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    print(f"Joins:    {args.connect} as {member}", flush=True)
-    target = (make_agent, member, invitation)
+    name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    print(f"Joins:    {args.connect} as {name}", flush=True)
+    target = (make_agent, name, invitation)
     learner = Role(
         "learner",
         ensemble.parallel_follower,

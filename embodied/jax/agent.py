@@ -124,21 +124,29 @@ class Agent(base.Agent):
         data = data if isinstance(data, batches.Prepared) else self.prepare(data)
         stepid = data.get(base.STEPID)
         device = {k: v for k, v in data.items() if k != base.STEPID}
-        with self.lock:
-            args = (self.state, carry, device, self.key)
-            fn = self._function("train", args)
-            self.state, carry, entries, metrics = fn(*args)
-            entries, metrics = sharding.local((entries, metrics))
-            self.acting.offer(self.model.actor(self.state))
-            self.running.append(metrics)
-            waiting = self.running.popleft() if len(self.running) > self.queue else ()
-        jax.block_until_ready(waiting)
+        carry, entries, metrics = self.update(carry, device)
         for value in (*entries.values(), *metrics.values()):
             value.copy_to_host_async()
         outs: base.Batch = {}
         if stepid is not None and entries:
             outs["replay"] = {base.STEPID: stepid[:, self.model.context :], **entries}
         return carry, outs, metrics
+
+    def update(
+        self, carry: Tree, device: Tree, acts: bool = True
+    ) -> tuple[Tree, Tree, Tree]:
+        """Start one update; only one that `acts` hands the parameters to the policy."""
+        with self.lock:
+            args = (self.state, carry, device, self.key)
+            fn = self._function("train", args)
+            self.state, carry, entries, metrics = fn(*args)
+            entries, metrics = sharding.local((entries, metrics))
+            if acts:
+                self.acting.offer(self.model.actor(self.state))
+            self.running.append(metrics)
+            waiting = self.running.popleft() if len(self.running) > self.queue else ()
+        jax.block_until_ready(waiting)
+        return carry, entries, metrics
 
     def report(self, carry: Tree, data: base.Batch) -> tuple[Tree, base.Metrics]:
         """Metrics and videos as numpy arrays."""

@@ -4,30 +4,35 @@ JAX wants every process of a mesh to run the same computations in the same order
 leader alone has actor, replay and checkpoints. Before each computation it posts an
 order, and the followers carry it out on their rows of the same batch:
 
+    ("leaf", path, array)            A part of the leader's state.
+    ("share",)                       Take the state that came in parts.
     ("carry", number, size)          A carry of zeros, to be known by a number.
     ("batch", number, size, rows)    The own rows of a batch of that size.
     ("train", carry, batch)          One update.
     ("report", carry, batch)         One report.
-    ("share",)                       Take the leader's state.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial as bind
 from typing import Any, NamedTuple
 
+import elements
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from embodied.core import base
 from embodied.jax import agent, batches, sharding
 from embodied.jax.slots import Slots
 
-SHUTDOWN = 10  # Seconds that processes wait for each other at the end.
+CONNECT, SHUTDOWN = 60, 10  # Seconds that processes wait for each other.
+PACKAGES = ("jax", "jaxlib", "dreamerv3")  # Of which all need the same version.
 Order = tuple[Any, ...]
+Post = Callable[[Order, Callable[[int], Any] | None], None]
 Tree = Any
 
 
@@ -38,14 +43,38 @@ def connect(address: str, hosts: int, host: int) -> None:
         address,
         hosts,
         host,
+        cluster_detection_method="deactivate",  # It would take devices away.
+        initialization_timeout=CONNECT,
         coordinator_bind_address=address if host == 0 else None,
         shutdown_timeout_seconds=SHUTDOWN,
     )
 
 
 def disconnect() -> None:
-    """Leave it, all hosts at the same time."""
-    jax.distributed.shutdown()
+    """Leave it, all hosts at the same time; all is done, so one may be gone."""
+    try:
+        jax.distributed.shutdown()
+    except RuntimeError as error:
+        elements.print(f"A host left without a word: {error}", color="yellow")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what compiles the same program on all hosts."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def check_versions(leader: dict[str, str]) -> None:
+    """Raise if this host would compile another program than the leader."""
+    own = versions()
+    if own != leader:
+        raise base.SetupError(
+            f"the training has {_shown(leader)}, and here are {_shown(own)}: install "
+            "the same versions"
+        )
+
+
+def _shown(found: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 class Carry(NamedTuple):
@@ -64,18 +93,17 @@ class Numbered(batches.Prepared):
 class Leader(base.Agent):
     """An agent that has followers do what it does.
 
-    `post(order, rows)` sends an order; `rows(host)` is what only that one needs of it.
+    `post(order, rows)` sends an order; `rows(host)` is its last word for each of them.
     """
 
-    def __init__(
-        self, own: agent.Agent, post: Callable[[Order, Callable | None], None]
-    ):
+    def __init__(self, own: agent.Agent, post: Post):
         self.own = own
         self.codec = own.codec
         self.obs_space, self.act_space = own.obs_space, own.act_space
         self._post = post
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # Orders are carried out as they are posted.
+        self._share()
 
     @property
     def ext_space(self) -> base.Spaces:
@@ -139,9 +167,13 @@ class Leader(base.Agent):
 
     def load(self, data: Any, regex: str | None = None) -> None:
         self.own.load(data, regex)
-        with self._lock:
-            self._post(("share",), None)
-            share(self.own)
+        self._share()
+
+    def _share(self) -> None:
+        """Give all hosts the state of this one."""
+        for path, value in self.own.save().items():
+            self._post(("leaf", path), bind(_whole, value))
+        self._post(("share",), None)
 
 
 class Follower:
@@ -149,14 +181,16 @@ class Follower:
 
     def __init__(self, own: agent.Agent):
         self._own = own
+        self._state: dict[str, np.ndarray] = {}  # Parts of that of the leader.
         self._carries: dict[int, Tree] = {}
         self._batches: dict[int, batches.Prepared] = {}
         self._kinds: dict[str, Callable[..., None]] = {
+            "leaf": self._leaf,
+            "share": self._share,
             "carry": self._carry,
             "batch": self._batch,
             "train": self._train,
             "report": self._report,
-            "share": self._share,
         }
 
     def obey(self, order: Order) -> None:
@@ -164,28 +198,29 @@ class Follower:
         kind, *rest = order
         self._kinds[kind](*rest)
 
+    def _leaf(self, path: str, value: np.ndarray) -> None:
+        self._state[path] = value
+
+    def _share(self) -> None:
+        self._own.load(self._state)
+        self._state = {}
+
     def _carry(self, number: int, size: int) -> None:
         self._carries[number] = self._own.init_train(size)
 
     def _batch(self, number: int, size: int, rows: base.Batch) -> None:
         place = sharding.batched(self._own.mesh, size)
-        self._batches[number] = batches.Prepared(
-            sharding.put_rows(dict(rows), size, place)
-        )
+        arrays = sharding.put_rows(rows, size, place)
+        self._batches[number] = batches.Prepared(arrays)
 
     def _train(self, carry: int, batch: int) -> None:
-        data = self._batches.pop(batch)
-        self._carries[carry], *_ = self._own.train(self._carries[carry], data)
+        data, begin = dict(self._batches.pop(batch)), self._carries[carry]
+        self._carries[carry], *_ = self._own.update(begin, data, acts=False)
 
     def _report(self, carry: int, batch: int) -> None:
         data = self._batches.pop(batch)
         self._carries[carry], _ = self._own.report(self._carries[carry], data)
 
-    def _share(self) -> None:
-        share(self._own)
 
-
-def share(own: agent.Agent) -> None:
-    """Give the state of the first host to all, which call this at the same time."""
-    with own.lock:
-        own.replace(multihost_utils.broadcast_one_to_all(own.fetch()))
+def _whole(value: np.ndarray, host: int) -> np.ndarray:
+    return value

@@ -41,13 +41,16 @@ def constant(value: float, size: int) -> Any:
 
 
 def rms_norm(
-    x: Float[Array, "*B D"], scale: Float[Array, " D"], eps: float = NORM_EPS
+    x: Float[Array, "*B D"], scale: Float[Array, "*B D"], eps: float = NORM_EPS
 ) -> Float[Array, "*B D"]:
-    """x / sqrt(mean(x²) + ε) · scale, computed in float32."""
+    """x / sqrt(mean(x²) + ε) · scale, computed in float32.
+
+    There is one scale for all rows, or one each.
+    """
     check_float("x", x)
     wide = x.astype(jnp.float32)
     power = jnp.mean(jnp.square(wide), -1, keepdims=True)
-    scales = spread(scale, wide.shape)
+    scales = spread(scale, wide.shape) if scale.ndim == 1 else scale
     return (wide * (jax.lax.rsqrt(power + eps) * scales)).astype(x.dtype)
 
 

@@ -83,10 +83,13 @@ def to_open(address: str) -> str:
         raise errors.AddressError(
             f"no machine is known by the name '{host}' of '{address}' ({error})"
         ) from None
-    number = min(found, key=lambda each: each[0] != socket.AF_INET)[4][0]
-    return (
-        f"tcp://[{number}]:{port}" if ":" in str(number) else f"tcp://{number}:{port}"
-    )
+    number = str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
+    if ipaddress.ip_address(number).is_loopback:  # As /etc/hosts of Debian says.
+        raise errors.AddressError(
+            f"the name '{host}' of '{address}' stands for {number} here, which other "
+            "machines cannot reach: give the number by which they do"
+        )
+    return f"tcp://[{number}]:{port}" if ":" in number else f"tcp://{number}:{port}"
 
 
 def require_openable(address: str) -> None:

@@ -18,14 +18,16 @@ from embodied.run.signals import SIGNALS
 # How a role is told to stop. Not by SIGTERM: schedulers send that to all processes of a
 # job at once, and it is for the supervisor to end them in order.
 STOP = signal.SIGUSR1
+TITLE = 1000  # Characters.
 LAST_WORDS = 1 << 15  # Bytes of a traceback, so that a pipe can hold it.
 
 
 class LastWords(NamedTuple):
     """What a role that failed leaves behind."""
 
+    title: str  # One line.
     text: str
-    final: bool  # Whether it would fail again.
+    final: bool = False  # Whether it would fail again.
 
 
 def main(payload: bytes, beat: Any, pipe: Any, parent: int) -> None:
@@ -51,7 +53,8 @@ def _leave(pipe: Any, error: BaseException | None) -> NoReturn:
         text = str(error) if final else "".join(traceback.format_exception(error))
         if role.stopping():
             print(text, file=sys.stderr, flush=True)
-        pipe.send(LastWords(last_words(text), final))
+        title = "".join(traceback.format_exception_only(error)).splitlines()[0]
+        pipe.send(LastWords(title[:TITLE], last_words(text), final))
         pipe.close()
     sys.stdout.flush()
     sys.stderr.flush()

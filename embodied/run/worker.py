@@ -120,7 +120,7 @@ class Worker:
             self._process.kill()
             self._process.join()
             text = f"{silence(self._beat, self._patience())}, so it was killed"
-            words = child.LastWords(text, False)
+            words = child.LastWords(text, text)
         elif self.done():
             return False  # It returned just now, after the supervisor had looked.
         else:
@@ -166,10 +166,9 @@ class Worker:
             raise RoleError(role.name, count, words.text)
         delay = backoff[min(count, len(backoff)) - 1]
         self._restart_at = now + delay
-        last = words.text.strip().splitlines()[-1]
         elements.print(
             f"{role.name} failed ({count} of {role.budget} times allowed in "
-            f"{role.window:.0f} s) and is restarted in {delay:g} s: {last}",
+            f"{role.window:.0f} s) and is restarted in {delay:g} s: {words.title}",
             color="yellow",
             flush=True,
         )
@@ -183,7 +182,7 @@ class Worker:
             pass  # It died without a word: the exit code has to do.
         code = self._process.exitcode
         reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return child.LastWords(f"died with {reason}", False)
+        return child.LastWords(f"died with {reason}", f"died with {reason}")
 
 
 class ThreadWorker:

@@ -5,12 +5,25 @@ from __future__ import annotations
 import importlib.util
 import json
 import pathlib
+import re
 import sys
 
 import jax
 import numpy as np
 
 KINDS = ("loss/", "opt/")
+COLLECTIVE = re.compile(r" (all-reduce|all-gather|all-to-all|reduce-scatter)\(")
+
+
+def inner_collectives(text):
+    """Talks between devices in loops and other parts of a compiled program."""
+    found, part = [], ""
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            part = line.split()[0]
+        elif part != "ENTRY" and COLLECTIVE.search(line):
+            found.append(line.strip()[:100])
+    return found
 
 
 def main(devices: int, mesh: list[int], policy: int) -> None:
@@ -40,8 +53,10 @@ def main(devices: int, mesh: list[int], policy: int) -> None:
         len(leaf.sharding.shard_shape(leaf.shape)) and leaf.sharding.is_fully_replicated
         for leaf in jax.tree.leaves(agent.state.params)
     }
+    (program,) = (v for k, v in agent.compiled.items() if k[0] == "train")
     used = {d.id for x in agent.acting.params for d in x.sharding.device_set}
     result = {"losses": losses, "sharded": False in shards, "policy": sorted(used)}
+    result["inner"] = inner_collectives(program.as_text())
     print(json.dumps(result))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import threading
 import time
@@ -42,7 +41,7 @@ def parallel_actor(
         limit=args.steps,
     )
     enroll = wire.Forward(replay.enroll)
-    actor = Actor(agent, outbox, args.envs_per_process, life=enroll())
+    actor = Actor(agent, outbox, args.envs_per_process, enroll)
     server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))
     server.bind(
         "act",
@@ -172,13 +171,13 @@ class Actor:
         agent: base.Agent,
         outbox: Outbox,
         envs_per_process: int = 1,
-        life: int = 0,
+        enroll: Callable[[], int] = int,
     ):
         slots = getattr(agent, "slots", None)
         self._policy: Policy = slots() if slots else CarryPolicy(agent)
         self._outbox = outbox
         self._per_process = envs_per_process
-        self._numbers = Numbers(life)
+        self._numbers = Numbers(enroll)
         self._seen: dict[int, float] = {}  # Environment to the time of its last step.
         self._next_forget = time.monotonic() + FORGET_AFTER
         self._fps = elements.FPS()
@@ -194,9 +193,9 @@ class Actor:
         """Actions for the first `count` rows, and the steps for `post`."""
         with self._timer.section("wait"):
             self._outbox.wait_room()
+        obs = {key: value[:count] for key, value in rows.items()}
+        obs[wire.SEQ] = self._numbers.fill(obs[wire.SEQ], obs[wire.ENVID])
         with self._under_way(), self._lock, self._timer.section("policy"):
-            obs = {key: value[:count] for key, value in rows.items()}
-            obs[wire.SEQ] = self._numbers.fill(obs[wire.SEQ], obs[wire.ENVID])
             actions, outs = self._choose(obs)
             self._fps.step(count - int(np.count_nonzero(obs[wire.IS_EVAL])))
             self._env_seconds += float(obs[wire.ENV_TIME].sum())
@@ -287,12 +286,14 @@ class Actor:
 class Numbers:
     """Numbers the steps of environments that do not number them by themselves.
 
-    The life of the actor is part of them, so that they also grow across actors.
+    Each environment gets a life of its own when it first comes, so that its numbers
+    are larger than those of all that were called the same before.
     """
 
-    def __init__(self, life: int):
-        self._base = life << wire.LIFE_BITS
-        self._counts: collections.Counter[int] = collections.Counter()
+    def __init__(self, enroll: Callable[[], int]):
+        self._enroll = enroll
+        self._last: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     def fill(self, seqs: np.ndarray, envids: np.ndarray) -> np.ndarray:
         """The numbers of steps, with those that are missing."""
@@ -300,10 +301,13 @@ class Numbers:
         if not len(rows):
             return seqs
         seqs = seqs.copy()
-        for row in rows:
-            envid = int(envids[row])
-            self._counts[envid] += 1
-            seqs[row] = self._base + self._counts[envid]
+        with self._lock:
+            for row in rows:
+                envid = int(envids[row])
+                if envid not in self._last:
+                    self._last[envid] = self._enroll() << wire.LIFE_BITS
+                self._last[envid] += 1
+                seqs[row] = self._last[envid]
         return seqs
 
 

@@ -43,9 +43,19 @@ def run(make_agent: bytes | Callable[[], base.Agent], args: elements.Config) -> 
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(role.StoppedError))  # While it waits.
+        if args.learners > 1 and is_complete(args):
+            role.complete()
+            return
         agent = gather(make_agent, args, stack)
         if not role.stopping():  # Else there is nothing to save yet.
             act_and_learn(agent, args)
+
+
+def is_complete(args: elements.Config) -> bool:
+    """Whether the run has all steps already, so that no other host has to come."""
+    client = wire.connect(args.replay_addr, "agent", args)
+    with contextlib.closing(client):
+        return client.total().result() >= args.steps
 
 
 def gather(

@@ -1,15 +1,19 @@
 """The learner on several hosts: who belongs to it, and what they are told to do.
 
 The agent process leads. It serves orders at `learner_addr`, and programs on other hosts
-follow: they join, take orders one after the other, and end when the run is over. If one
-is lost, the agent process fails and is restarted from its checkpoint; the others notice
-and join again. JAX cannot go on with fewer.
+follow: they join, take one order after the other, and end when the run is over. JAX
+cannot go on without one of them. So if one is lost, the agent process fails and is
+restarted from its checkpoint; the others notice and join again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
+import pathlib
 import queue
+import secrets
 import threading
 import time
 from collections import deque
@@ -27,12 +31,14 @@ from embodied.run.parallel import wire
 from embodied.run.parallel.env import AWAY
 from embodied.run.parallel.guest import Invitation
 
-HOLD = 2.0  # Seconds that a call for orders waits for one.
+FILE = "learners.json"  # Says how many followers have yet to hear of the end.
+LARGEST = 1 << 32  # Bytes of one parameter.
+HOLD = 2.0  # Seconds that a call waits for news, or between two of them.
 SILENCE = 30.0  # Seconds without a call after which a follower counts as lost.
 FAREWELL = 5.0  # Seconds in which followers may hear that the run is over.
-TELL_EVERY = 60.0  # Seconds between lines about followers that are missing.
+STOP_AFTER = 30.0  # Seconds that a follower asked to stop goes on, as all may be.
 
-Rows = Callable[[int], base.Batch]  # What one host needs of an order.
+Rows = Callable[[int], Any]  # What one host needs of an order.
 
 
 class LostError(Exception):
@@ -46,56 +52,59 @@ class Order(NamedTuple):
     rows: Rows | None = None
 
 
-class Ensemble:
-    """Followers and the orders that some of them have yet to take."""
+@dataclasses.dataclass
+class Follower:
+    """Another host."""
 
-    def __init__(self, followers: int, facts: dict[str, Any]):
-        self._followers = followers
-        self._facts = facts
-        self._members: dict[str, int] = {}  # To the number of the host, from 1 on.
+    life: str  # Changes if its process is restarted.
+    heard: float  # When it last called.
+    taken: int = 0  # Orders that it has.
+    told: bool = False  # That the run is over.
+
+
+class Ensemble:
+    """Followers, and the orders that some of them have yet to take."""
+
+    def __init__(self, followers: int, now: Callable[[], float] = time.monotonic):
+        self._amount = followers
+        self._now = now
+        self._followers: dict[str, Follower] = {}  # In the order of their numbers.
+        self._facts: dict[str, Any] = {}  # Once all are there.
         self._orders: deque[Order] = deque()
         self._first = 0  # Number of the oldest order that is kept.
-        self._taken: dict[int, int] = {}  # Host to the orders it has taken.
-        self._heard: dict[int, float] = {}  # Host to when it last called.
-        self._told: set[int] = set()  # Hosts that know that the run is over.
         self._lost = ""
         self._over = False
         self._news = threading.Condition()
 
-    def join(self, member: str) -> dict[str, Any]:
-        """A host's number and all it has to know; empty if there is no place now."""
+    def join(self, name: str, life: str) -> dict[str, Any]:
+        """All that a host has to know; empty as long as others are missing."""
         with self._news:
-            if self._over:
-                raise wire.RunOverError("the run is over")
-            if member in self._members:  # It was restarted; JAX wants all of us to be.
-                self._lost = self._lost or f"{member} was restarted"
-            if self._lost or len(self._members) == self._followers:
+            known = self._followers.get(name)
+            self._check_over(known)
+            if self._facts and known and known.life != life:
+                self._lose(f"{name} was restarted")
+            if not self._facts and (known or len(self._followers) < self._amount):
+                self._followers[name] = Follower(life, self._now())
+            mine = self._followers.get(name)
+            if not self._facts or self._lost or mine is None or mine.life != life:
                 return {}
-            number = len(self._members) + 1
-            self._members[member] = number
-            self._taken[number] = 0
-            self._heard[number] = time.monotonic()
-            self._news.notify_all()
-            return {**self._facts, "host": number, "hosts": self._followers + 1}
+            mine.heard = self._now()
+            host = 1 + list(self._followers).index(name)
+            return {**self._facts, "host": host, "hosts": self._amount + 1}
 
-    def take(self, number: int, index: int) -> list:
-        """The order with this index, or nothing if there is none for a while."""
+    def missing(self) -> int:
+        """Hosts that are not there, or no longer, while all gather."""
         with self._news:
-            self._heard[number] = time.monotonic()
-            self._taken[number] = index
-            while self._first < min(self._taken.values()):
-                self._orders.popleft()
-                self._first += 1
-            self._news.wait_for(lambda: self._over or self._has(index), HOLD)
-            if self._has(index):
-                order = self._orders[index - self._first]
-                rows = [order.rows(number)] if order.rows else []
-                return [*order.words, *rows]
-            if self._over:
-                self._told.add(number)
-                self._news.notify_all()
-                raise wire.RunOverError("the run is over")
-            return []
+            limit = self._now() - SILENCE
+            silent = [n for n, each in self._followers.items() if each.heard < limit]
+            for name in silent:
+                del self._followers[name]
+            return self._amount - len(self._followers)
+
+    def begin(self, facts: dict[str, Any]) -> None:
+        """Tell the hosts, which are all there, what they have to know."""
+        with self._news:
+            self._facts = facts
 
     def post(self, words: tuple, rows: Rows | None = None) -> None:
         """Have all followers do something."""
@@ -103,31 +112,60 @@ class Ensemble:
             self._orders.append(Order(words, rows))
             self._news.notify_all()
 
-    def missing(self) -> int:
-        """Followers that have not joined yet."""
+    def take(self, host: int, index: int) -> list:
+        """The order with this index, or nothing if there is none for a while."""
         with self._news:
-            return self._followers - len(self._members)
+            mine = list(self._followers.values())[host - 1]
+            assert mine.taken <= index <= self._first + len(self._orders), index
+            mine.heard, mine.taken = self._now(), index
+            while self._first < min(each.taken for each in self._followers.values()):
+                self._orders.popleft()
+                self._first += 1
+            self._news.wait_for(lambda: self._over or self._has(index), HOLD)
+            if self._has(index):
+                order = self._orders[index - self._first]
+                return [*order.words, *([order.rows(host)] if order.rows else [])]
+            self._check_over(mine)
+            return []
 
     def check(self) -> None:
         """Raise if a follower was lost."""
         with self._news:
-            now = time.monotonic()
-            for member, number in self._members.items():
-                if now - self._heard[number] > SILENCE:
-                    self._lost = self._lost or f"nothing was heard of {member}"
+            limit = self._now() - SILENCE
+            for name, each in self._followers.items():
+                if each.heard < limit:
+                    self._lose(f"nothing was heard of {name}")
             if self._lost:
                 raise LostError(f"the learner lost a host: {self._lost}")
 
-    def end(self) -> None:
-        """Tell the followers that the run is over."""
+    def end(self) -> bool:
+        """Tell the followers that the run is over; whether all have heard it."""
         with self._news:
             self._over = True
             self._news.notify_all()
-            known = set(self._members.values())
-            self._news.wait_for(lambda: self._told >= known, FAREWELL)
+            return self._news.wait_for(self._all_told, FAREWELL)
+
+    def _lose(self, text: str) -> None:
+        self._lost = self._lost or text
 
     def _has(self, index: int) -> bool:
         return index < self._first + len(self._orders)
+
+    def _check_over(self, follower: Follower | None) -> None:
+        if not self._over:
+            return
+        if follower:
+            follower.told = True
+            self._news.notify_all()
+        raise wire.RunOverError("the run is over")
+
+    def _all_told(self) -> bool:
+        return all(each.told for each in self._followers.values())
+
+
+def location(args: elements.Config) -> pathlib.Path:
+    """A file that is there while followers have yet to hear of the end."""
+    return pathlib.Path(args.logdir).expanduser() / FILE
 
 
 @contextlib.contextmanager
@@ -136,111 +174,140 @@ def lead(args: elements.Config) -> Iterator[Ensemble]:
 
     Raises `StoppedError` if asked to stop while some are missing.
     """
-    from embodied.jax import hosts  # Only the machines that learn have JAX.
+    from embodied.jax import hosts  # Only machines that learn have JAX.
 
-    host = args.learner_addr.removeprefix("tcp://").rpartition(":")[0]
-    coordinator = addresses.to_open(rpc.resolve(f"tcp://{host}:{rpc.AUTO}"))
-    spaces = spacefile.read(args.logdir)
-    assert spaces, f"{args.logdir} needs {spacefile.FILE} for the other hosts"
-    facts = {
-        "coordinator": coordinator,
-        "config": args.config.flat,
-        "spaces": spacefile.encode(*spaces),
-    }
-    ensemble = Ensemble(args.learners - 1, facts)
-    keys = wire.server_keys(args)
-    server = rpc.Server(args.learner_addr, "learner", keys=keys)
+    ensemble = Ensemble(args.learners - 1)
+    server = rpc.Server(args.learner_addr, "learner", keys=wire.server_keys(args))
     server.bind("join", ensemble.join)
     server.bind("take", ensemble.take, workers=args.learners - 1)
+    location(args).write_text(json.dumps(args.learners - 1))
     server.start(block=False)
     done = threading.Event()
     try:
         await_followers(ensemble, args)
-        watcher = threading.Thread(target=watch, args=(ensemble, done), daemon=True)
-        watcher.start()
-        hosts.connect(coordinator, args.learners, 0)
+        facts = describe(args) | {"versions": hosts.versions()}
+        ensemble.begin(facts)
+        given = (ensemble, server, done)
+        threading.Thread(target=watch, args=given, name="hosts", daemon=True).start()
+        hosts.connect(facts["coordinator"], args.learners, 0)
         yield ensemble
-        ensemble.end()
         done.set()
+        dismiss(ensemble, args)
         hosts.disconnect()
+    except role.StoppedError:  # While some were missing.
+        dismiss(ensemble, args)
+        raise
     finally:
         done.set()
         server.close()
 
 
+def dismiss(ensemble: Ensemble, args: elements.Config) -> None:
+    """Tell the followers that the run is over; the farewell tells who did not hear."""
+    if ensemble.end():
+        location(args).unlink()
+
+
 def await_followers(ensemble: Ensemble, args: elements.Config) -> None:
     """Wait for all followers, as long as it takes."""
-    due_tell = Seconds(TELL_EVERY)
+    due_tell, told = Seconds(wire.TELL_AFTER), False
     while missing := ensemble.missing():
         role.beat()
-        ensemble.check()
-        if due_tell():
-            hosts = "1 more host" if missing == 1 else f"{missing} more hosts"
-            text = f"Waiting: for {hosts} to learn with; there, run "
+        if not told and due_tell():
+            told = True
+            more = "1 more host" if missing == 1 else f"{missing} more hosts"
+            text = f"Waiting: for {more} to learn with; there, run "
             text += f"dreamerv3 learner --connect {args.learner_addr}"
             elements.print(text, flush=True)
-        if role.wait_stop(0.5):
+        if role.wait_stop(0.2):
             raise role.StoppedError
 
 
-def watch(ensemble: Ensemble, done: threading.Event) -> None:
-    """End this process if a follower is lost: it may wait for it for ever."""
-    while not done.wait(1.0):
+def describe(args: elements.Config) -> dict[str, Any]:
+    """What followers have to know of a run."""
+    spaces = spacefile.read(args.logdir)
+    assert spaces, f"{args.logdir} needs {spacefile.FILE} for the other hosts"
+    host = addresses.to_open(args.learner_addr).rpartition(":")[0]
+    return {
+        "coordinator": rpc.resolve(f"{host}:{rpc.AUTO}"),
+        "config": args.config.flat,
+        "spaces": spacefile.encode(*spaces),
+    }
+
+
+def watch(ensemble: Ensemble, server: rpc.Server, done: threading.Event) -> None:
+    """End this process if a follower is lost: it may wait for it for ever.
+
+    But not if it is about to end: saving needs no other host.
+    """
+    while not done.wait(1.0) and not role.stopping():
         try:
+            wire.check(server)
             ensemble.check()
-        except LostError as error:
+        except Exception as error:
             role.leave(error)
 
 
 def parallel_follower(
     make_agent: Callable[[dict[str, Any], spacefile.Pair], Any],
-    member: str,
+    name: str,
     invitation: Invitation,
 ) -> None:
     """Learn with a leader, until asked to stop or the run is over."""
+    from embodied.jax import hosts  # Before it joins, as this may take a while.
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(role.StoppedError))
-        client = wire.reach(*invitation, member, on_restart="fail")
+        address, keys = invitation
+        client = wire.reach(address, keys, name, on_restart="fail", max_bytes=LARGEST)
         stack.callback(client.close)
         try:
-            follow(make_agent, member, client)
+            facts = join(client, name)
+            hosts.check_versions(facts["versions"])
+            follow(make_agent, facts, client)
         except rpc.RemoteError as error:
             if not wire.is_over(error):
                 raise
+        except base.SetupError as error:
+            raise role.FinalError(str(error)) from None
 
 
-def follow(make_agent: Callable[..., Any], member: str, client: rpc.Client) -> None:
-    """Join, and carry out one order after the other until the run is over."""
-    from embodied.jax import hosts  # Before it joins, as this may take a while.
+def join(client: rpc.Client, name: str) -> dict[str, Any]:
+    """What the leader says once all hosts are there, as long as that takes."""
+    life = secrets.token_hex(4)
+    while True:
+        with contextlib.suppress(*AWAY):  # Another leader may come.
+            facts = role.await_result(client.call("join", (name, life)))
+            if facts:
+                return facts
+        if role.wait_stop(HOLD):
+            raise role.StoppedError
 
-    facts = join(client, member)
-    hosts.connect(facts["coordinator"], facts["hosts"], facts["host"])
+
+def follow(
+    make_agent: Callable[..., Any], facts: dict[str, Any], client: rpc.Client
+) -> None:
+    """Carry out one order after the other until the run is over."""
+    from embodied.jax import hosts
+
     orders = Orders(client, facts["host"])
+    hosts.connect(facts["coordinator"], facts["hosts"], facts["host"])
     spaces = spacefile.decode(facts["spaces"])
-    follower = hosts.Follower(make_agent(facts["config"], spaces))
+    try:
+        agent = make_agent(facts["config"], spaces)
+    except ValueError as error:  # As if it has fewer devices than the others.
+        raise base.SetupError(str(error)) from error
+    follower = hosts.Follower(agent)
     for order in orders:
         follower.obey(order)
     hosts.disconnect()
 
 
-def join(client: rpc.Client, member: str) -> dict[str, Any]:
-    """What the leader says, waiting for a place as long as it takes."""
-    due_tell = Seconds(TELL_EVERY)
-    while True:
-        facts = role.await_result(client.call("join", (member,)))
-        if facts:
-            return facts
-        if due_tell():
-            elements.print(f"{member} waits: the training has no place now.")
-        if role.wait_stop(HOLD):
-            raise role.StoppedError
-
-
 class Orders(Iterator[tuple]):
     """Orders of the leader, taken by a thread that goes on while others compute.
 
-    The process ends, whatever its main thread does, if it is asked to stop or its
-    leader is another one: there is nothing to save.
+    The process ends, whatever its main thread does, if it was asked to stop a while
+    ago or its leader is another one: there is nothing to save.
     """
 
     def __init__(self, client: rpc.Client, host: int):
@@ -260,19 +327,20 @@ class Orders(Iterator[tuple]):
         return order
 
     def _work(self) -> None:
-        index = 0
+        index, patience = 0, STOP_AFTER
         try:
-            while True:
-                words = role.await_result(
-                    self._client.call("take", (self._host, index))
-                )
+            while patience > 0:
+                begin = time.monotonic()
+                words = self._client.call("take", (self._host, index)).result()
                 if words:
                     self._queue.put(tuple(words))
                     index += 1
-        except role.StoppedError:
-            role.leave(None)
+                if role.stopping():
+                    patience -= time.monotonic() - begin
         except AWAY as error:
             role.leave(error)
         except BaseException as error:
             over = wire.is_over(error)
             self._queue.put(StopIteration() if over else error)
+        else:
+            role.leave(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -11,9 +12,11 @@ import elements
 from embodied import rpc
 from embodied.core import base
 from embodied.run import role
-from embodied.run.parallel import roster, wire
+from embodied.run.parallel import ensemble, roster, wire
 
 PATIENCE = 5.0  # Seconds in which roles elsewhere may hear that the run is over.
+# The same for hosts that learn: whoever lost its leader first starts again.
+LEARNERS_PATIENCE = 20.0
 # Seconds for the answer to `end`, longer than the other side waits before it gives up.
 ANSWER = wire.END_TIMEOUT + PATIENCE
 
@@ -21,7 +24,8 @@ ANSWER = wire.END_TIMEOUT + PATIENCE
 def longest(args: elements.Config) -> float:
     """Seconds that all of a farewell may take, with some to end itself."""
     roles = args.remote_replay + args.remote_logger
-    return 2 * PATIENCE + roles * (PATIENCE + ANSWER)
+    hosts = LEARNERS_PATIENCE if args.learners > 1 else 0.0
+    return 2 * PATIENCE + hosts + roles * (PATIENCE + ANSWER)
 
 
 def parallel_farewell(args: elements.Config, by_hand: bool = True) -> None:
@@ -36,6 +40,8 @@ def parallel_farewell(args: elements.Config, by_hand: bool = True) -> None:
     by_hand = by_hand or bool(roster.read(roster.location(args)).members)
     if not dismiss_envs(args) and by_hand:
         _print(f"not all environments asked at {args.actor_addr}")
+    if args.learners > 1 and not dismiss_learners(args):
+        _print(f"not all learners asked at {args.learner_addr}", LEARNERS_PATIENCE)
     if args.remote_replay:
         end_role("replay", args.replay_addr, args)
     if args.remote_logger:
@@ -61,6 +67,44 @@ def dismiss_envs(args: elements.Config, patience: float = PATIENCE) -> bool:
     finally:
         server.close()
         path.unlink(missing_ok=True)  # Who comes to the next run joins anew.
+
+
+def dismiss_learners(
+    args: elements.Config, patience: float = LEARNERS_PATIENCE
+) -> bool:
+    """Answer hosts that their leader did not tell of the end; whether all asked."""
+    path = ensemble.location(args)
+    if not path.exists():
+        return True
+    doorman = LearnerDoorman(json.loads(path.read_text()))
+    server = rpc.Server(args.learner_addr, "learner", keys=wire.server_keys(args))
+    server.bind("join", doorman.join)
+    server.start(block=False)
+    try:
+        return doorman.wait(patience)
+    finally:
+        server.close()
+        path.unlink()
+
+
+class LearnerDoorman:
+    """Sends hosts home that learned with the run."""
+
+    def __init__(self, amount: int):
+        self._amount = amount
+        self._gone: set[str] = set()
+        self._all = threading.Event()
+
+    def join(self, name: str, life: str) -> None:
+        """The answer to a host that lost its leader."""
+        self._gone.add(name)
+        if len(self._gone) >= self._amount:
+            self._all.set()
+        raise wire.RunOverError("the run is over")
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all hosts have asked."""
+        return self._all.wait(timeout)
 
 
 class Doorman:
@@ -128,9 +172,9 @@ def end_role(name: str, address: str, args: elements.Config) -> None:
         elements.print(f"{text}: {error.message}", color="yellow", flush=True)
 
 
-def _print(text: str) -> None:
+def _print(text: str, patience: float = PATIENCE) -> None:
     elements.print(
-        f"Elsewhere {text} within {PATIENCE:g} s: end by Ctrl-C what still runs there.",
+        f"Elsewhere {text} within {patience:g} s: end by Ctrl-C what still runs there.",
         color="yellow",
         flush=True,
     )

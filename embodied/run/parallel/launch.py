@@ -60,7 +60,8 @@ def combined(
         roles.append(fleet_role(env_train, env_eval, args))
     elif not args.remote_envs:
         roles += env_roles(env_train, env_eval, args)
-    if expects_guests or args.remote_envs or args.remote_replay or args.remote_logger:
+    apart = args.remote_envs or args.remote_replay or args.remote_logger
+    if expects_guests or apart or args.learners > 1:
         grace = farewell.longest(args)
         target = farewell.parallel_farewell
         told = (args, not on_ray)
@@ -101,7 +102,12 @@ def fleet_role(env_train: bytes, env_eval: bytes, args: elements.Config) -> Role
 
 def resolve(args: elements.Config) -> elements.Config:
     """Fill in the addresses that were left open."""
-    return args.update({name: rpc.resolve(args[name]) for name in ADDRESSES})
+    return args.update({name: rpc.resolve(args[name]) for name in addresses(args)})
+
+
+def addresses(args: elements.Config) -> list[str]:
+    """Settings that say where the servers of a run are."""
+    return [*ADDRESSES, *(["learner_addr"] if args.learners > 1 else [])]
 
 
 def provide_keys(args: elements.Config) -> None:
@@ -109,10 +115,7 @@ def provide_keys(args: elements.Config) -> None:
 
     Raises `KeyFileError` if keys are there that its roles could not use.
     """
-    names = [*ADDRESSES]
-    if args.learners > 1:
-        names.append("learner_addr")
-    local = all(is_local(args[name]) for name in names)
+    local = all(is_local(args[name]) for name in addresses(args))
     directory = wire.keys_directory(args)
     if not local and not directory.exists():
         rpc.make_keys(directory)

@@ -49,10 +49,21 @@ def test_malformed_addresses(wrong):
         rpc.resolve(wrong)
 
 
-def test_a_server_can_be_opened_by_the_name_of_the_machine(monkeypatch):
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+def name_stands_for(monkeypatch, number):
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (number, 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: found)
-    assert address.to_open("tcp://my-machine:4000") == "tcp://127.0.0.1:4000"
+
+
+def test_a_server_can_be_opened_by_the_name_of_the_machine(monkeypatch):
+    name_stands_for(monkeypatch, "10.0.0.5")
+    assert address.to_open("tcp://my-machine:4000") == "tcp://10.0.0.5:4000"
+
+
+def test_a_name_that_others_cannot_reach_is_refused(monkeypatch):
+    """Debian calls a machine 127.0.1.1 by its own name."""
+    name_stands_for(monkeypatch, "127.0.1.1")
+    with pytest.raises(rpc.AddressError, match="which other machines cannot reach"):
+        address.to_open("tcp://my-machine:4000")
 
 
 def test_an_unknown_name_is_told(monkeypatch):

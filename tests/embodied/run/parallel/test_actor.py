@@ -107,14 +107,15 @@ def test_groups_hold_each_row_once_and_each_environment_in_order(rows):
         assert turns == sorted(turns)
 
 
-def test_steps_without_a_number_get_one_of_the_actors_life(make_steps):
-    actor = Actor(make_agent(), FakeOutbox(), life=3)
+def test_environments_without_numbers_get_those_of_a_life_each(make_steps):
+    lives = iter([3, 8])
+    actor = Actor(make_agent(), FakeOutbox(), enroll=lambda: next(lives))
     seqs = [wire.UNNUMBERED, 17, wire.UNNUMBERED]
-    base = 3 << wire.LIFE_BITS
+    one, two = 3 << wire.LIFE_BITS, 8 << wire.LIFE_BITS
     for count in (1, 2):
         rows = make_steps([4, 5, 6], seqs, count == 1)
         _, steps = actor.act(rows, 3)
-        assert steps[wire.SEQ].tolist() == [base + count, 17, base + count]
+        assert steps[wire.SEQ].tolist() == [one + count, 17, two + count]
 
 
 def test_results_of_groups_come_back_in_the_order_of_the_rows(make_steps):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from embodied import rpc
-from embodied.run.parallel import farewell, wire
+from embodied.run.parallel import ensemble, farewell, wire
 
 
 def make_args(tmp_path, **changes):
     args = {"logdir": str(tmp_path), "key_dir": "", "envs": 2, "eval_envs": 1}
-    args["remote_envs"] = True
-    names = ("actor_addr", "replay_addr", "logger_addr")
+    args |= {"remote_envs": True, "learners": 1}
+    names = ("actor_addr", "replay_addr", "logger_addr", "learner_addr")
     args |= {name: rpc.resolve("ipc://{auto}") for name in names}
     return elements.Config({**args, **changes})
 
@@ -49,6 +49,23 @@ def test_one_that_begins_is_dismissed_too(tmp_path, start):
 
 def test_who_does_not_ask_is_not_waited_for(tmp_path):
     assert not farewell.dismiss_envs(make_args(tmp_path), patience=0.05)
+
+
+def test_hosts_that_their_leader_did_not_tell_are_dismissed(tmp_path, start):
+    args = make_args(tmp_path, learners=3)
+    assert farewell.dismiss_learners(args)  # All were told.
+    ensemble.location(args).write_text("2")
+    result = []
+    thread = start(lambda: result.append(farewell.dismiss_learners(args, 30)))
+    client = rpc.Client(args.learner_addr)
+    for name in ("one", "one", "two"):
+        assert wire.is_over(client.join(name, "life").exception())
+    client.close()
+    thread.join(20)
+    assert result == [True]
+    assert not ensemble.location(args).exists()
+    ensemble.location(args).write_text("2")
+    assert not farewell.dismiss_learners(args, patience=0.05)
 
 
 def test_a_role_saves_before_the_answer(tmp_path, start, fresh_role):
