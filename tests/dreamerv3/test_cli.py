@@ -6,6 +6,7 @@ import pytest
 
 from dreamerv3 import cli
 from dreamerv3.config import ConfigError
+from embodied.run.supervisor import RoleError
 
 
 def test_an_interruption_is_a_word_and_not_a_traceback(monkeypatch, capsys):
@@ -38,3 +39,17 @@ def test_what_may_be_meant(word, remedy):
 def test_the_version(capsys):
     cli.dispatch(["--version"])
     assert re.fullmatch(r"dreamerv3 \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("name", "told"), [("env3", True), ("agent", False)])
+def test_a_run_that_failed(monkeypatch, capsys, name, told):
+    def fail(argv):
+        raise RoleError(name, 6, "Traceback\nValueError: the motor is stuck")
+
+    monkeypatch.setattr(cli, "dispatch", fail)
+    with pytest.raises(SystemExit) as info:
+        cli.cli()
+    assert info.value.code == 1
+    text = capsys.readouterr().err
+    assert f"the run failed, role '{name}' failed 6 times" in text
+    assert ("dreamerv3 check-env TASK" in text) == told
