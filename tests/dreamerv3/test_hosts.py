@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from embodied import rpc
+from embodied.core import base
+from embodied.jax import hosts
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = pathlib.Path(__file__).parent / "hosted.py"
@@ -30,6 +32,38 @@ def result(process):
     out, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors[-3000:]
     return json.loads(out.splitlines()[-1])
+
+
+def test_a_follower_does_what_its_leader_does(kit):
+    """Orders are enough to be in the same state, whatever one begins with."""
+    orders = []
+
+    def post(words, rows=None):
+        orders.append((*words, *([rows(0)] if rows else [])))
+
+    leader = hosts.Leader(kit.agent(seed=1), post)
+    carry = leader.init_train(kit.batch_size)
+    source = leader.stream(iter([kit.batch(leader.own, 0), kit.batch(leader.own, 1)]))
+    carry, outs, _ = leader.train(carry, next(source))
+    assert set(outs["replay"]) == {"stepid", *leader.ext_space}
+    leader.report(leader.init_report(kit.batch_size), kit.batch(leader.own, 2))
+    leader.load(leader.save())
+    leader.train(carry, next(source))
+    follower = hosts.Follower(kit.agent(seed=2))
+    for order in orders:
+        follower.obey(order)
+    ours, theirs = leader.save(), follower._own.save()
+    assert set(ours) == set(theirs)
+    for path, value in ours.items():
+        np.testing.assert_array_equal(theirs[path], value, err_msg=path)
+    assert not follower._batches
+    assert not follower._state
+
+
+def test_hosts_with_other_versions_are_refused():
+    hosts.check_versions(hosts.versions())
+    with pytest.raises(base.SetupError, match=r"the training has jax 0\.1, .* install"):
+        hosts.check_versions({**hosts.versions(), "jax": "0.1"})
 
 
 @pytest.mark.slow
