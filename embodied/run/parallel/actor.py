@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import elements
@@ -31,17 +32,57 @@ def parallel_actor(
     barrier.wait()  # The learner has restored its checkpoint.
     replay = wire.connect(args.replay_addr, "actor", args)
     logger = wire.LoggerLink("actor", args)
+    outbox = make_outbox(replay, logger, args)
+    enroll = wire.Forward(replay.enroll)
+    actor = Actor(agent, outbox, args.envs_per_process, enroll)
+    server = make_server(actor, agent, enroll, args)
+    due_log, part = Seconds(args.log_every), role.Part("actor")
+    with contextlib.ExitStack() as stack:
+        for each in (part, logger, replay):
+            stack.callback(each.close)
+        server.start(block=False)
+        stack.callback(server.close)
+        while not outbox.wait_total(args.steps, timeout=0.5) and not role.stopping():
+            wire.check(server)
+            if actor.progressed():
+                part.beat()
+            if due_log():
+                metrics = actor.stats() | wire.prefixed("server/actor", server.stats())
+                logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
+        finish(server, outbox, replay)
+        logger.add(actor.stats())
+        if not role.stopping():
+            role.complete()
+
+
+def make_outbox(
+    replay: rpc.Client, logger: wire.LoggerLink, args: elements.Config
+) -> Outbox:
+    """The way of the steps to the replay and the logger.
+
+    While the learner compiles, the limiter holds steps back; a learner that takes
+    longer than `agent_timeout` to use them is given up by the supervisor.
+    """
     for steps in replay.recent().result():  # What an actor before could not tell.
         logger.tran(steps)
-    outbox = Outbox(
-        sender(replay, args),
+    return Outbox(
+        partial(add_batch, replay, args.agent_timeout),
         logger.tran,
         recorded=(0, args.envs),
         total=replay.total().result(),
         limit=args.steps,
     )
-    enroll = wire.Forward(replay.enroll)
-    actor = Actor(agent, outbox, args.envs_per_process, enroll)
+
+
+def add_batch(replay: rpc.Client, timeout: float, steps: base.Batch) -> rpc.Future:
+    """Send steps to the replay, which has to take them in time."""
+    return replay.call("add_batch", (steps,), timeout=timeout)
+
+
+def make_server(
+    actor: Actor, agent: base.Agent, enroll: Callable[[], int], args: elements.Config
+) -> rpc.BatchServer:
+    """A server, not started, with all that environments may ask for."""
     server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))
     server.bind(
         "act",
@@ -59,29 +100,17 @@ def parallel_actor(
         server.bind(name, getattr(reception, name))
     for name in ("stay", "leave"):
         server.bind(name, getattr(reception.roster, name))
-    due_log = Seconds(args.log_every)
-    part = role.Part("actor")
-    with contextlib.ExitStack() as stack:
-        for each in (part, logger, replay):
-            stack.callback(each.close)
-        server.start(block=False)
-        stack.callback(server.close)
-        while not outbox.wait_total(args.steps, timeout=0.5) and not role.stopping():
-            wire.check(server)
-            if actor.progressed():
-                part.beat()
-            if due_log():
-                metrics = actor.stats() | wire.prefixed("server/actor", server.stats())
-                logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
-        try:
-            server.close(CLOSE_TIMEOUT)
-        except TimeoutError as error:  # For environments that are gone by now.
-            elements.print(f"Not waiting any longer: {error}.", flush=True)
-        replay.drain()
-        outbox.flush()
-        logger.add(actor.stats())
-        if not role.stopping():
-            role.complete()
+    return server
+
+
+def finish(server: rpc.BatchServer, outbox: Outbox, replay: rpc.Client) -> None:
+    """Answer the last calls, and have the replay take the last steps."""
+    try:
+        server.close(CLOSE_TIMEOUT)
+    except TimeoutError as error:  # For environments that are gone by now.
+        elements.print(f"Not waiting any longer: {error}.", flush=True)
+    replay.drain()
+    outbox.flush()
 
 
 def make_reception(
@@ -94,19 +123,6 @@ def make_reception(
     facts = {key: config[key] for key in ("seed", "task") if key in config}
     facts["rows"] = batch_size(args)
     return roster.Reception(members, enroll, spaces, facts)
-
-
-def sender(replay: rpc.Client, args: elements.Config) -> Callable[..., rpc.Future]:
-    """Calls `add_batch` of the replay.
-
-    While the learner compiles, the limiter holds steps back; a learner that takes
-    longer than `agent_timeout` to use them is given up by the supervisor.
-    """
-
-    def add_batch(steps: base.Batch) -> rpc.Future:
-        return replay.call("add_batch", (steps,), timeout=args.agent_timeout)
-
-    return add_batch
 
 
 def batch_size(args: elements.Config) -> int:

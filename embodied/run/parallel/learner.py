@@ -43,11 +43,6 @@ def parallel_learner(
     barrier.wait()
     due_log, due_report = Seconds(args.log_every), Seconds(args.report_every)
     due_save = Seconds(args.save_every)
-
-    def report() -> None:
-        logger.add(wire.prefixed("report", learner.report()))
-        logger.add(wire.prefixed("eval", evaluation()))
-
     with contextlib.ExitStack() as stack:
         for each in (part, logger, client, checkpoint):
             stack.callback(each.close)
@@ -60,7 +55,7 @@ def parallel_learner(
                 part.dirty = True
                 part.beat()
                 if due_report():
-                    report()
+                    report(learner, evaluation, logger)
                 if due_log():
                     logger.add(stats(learner, usage) | replay.stats())
                 if due_save():
@@ -73,8 +68,14 @@ def parallel_learner(
         if note := learner.untrained_note():
             elements.print(note, color="yellow", flush=True)
         if role.completed():
-            report()
+            report(learner, evaluation, logger)
         logger.add(learner.stats())
+
+
+def report(learner: Learner, evaluation: Reporter, logger: wire.LoggerLink) -> None:
+    """Log metrics and videos on replayed and on held-out data."""
+    logger.add(wire.prefixed("report", learner.report()))
+    logger.add(wire.prefixed("eval", evaluation()))
 
 
 def stats(learner: Learner, usage: Usage) -> base.Metrics:

@@ -282,16 +282,33 @@ def test_batch_size(envs, evals, wanted, per_process, size):
     assert batch_size(args) == size
 
 
-def test_steps_may_be_held_back_while_the_learner_compiles():
-    calls = []
+def test_steps_may_be_held_back_while_the_learner_compiles(monkeypatch):
+    calls, told = [], []
+
+    class Answer:
+        def __init__(self, value):
+            self.result = lambda: value
 
     class Replay:
+        def recent(self):
+            return Answer(["what the last actor did not tell"])
+
+        def total(self):
+            return Answer(17)
+
         def call(self, method, args, timeout):
             calls.append((method, args, timeout))
 
-    args = elements.Config(agent_timeout=600.0)
-    actor_module.sender(Replay(), args)("steps")
+    def make(send, tell, **options):
+        assert options == {"recorded": (0, 3), "total": 17, "limit": 99}
+        return send
+
+    monkeypatch.setattr(actor_module, "Outbox", make)
+    args = elements.Config(agent_timeout=600.0, envs=3, steps=99)
+    logger = types.SimpleNamespace(tran=told.append)
+    actor_module.make_outbox(Replay(), logger, args)("steps")
     assert calls == [("add_batch", ("steps",), 600.0)]
+    assert told == ["what the last actor did not tell"]
 
 
 def test_a_policy_that_hangs_makes_no_progress(make_steps, start):
