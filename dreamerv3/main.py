@@ -67,16 +67,14 @@ def start(
     trains = config.script in TRAINING
     if trains and (problems := logdir.check_spaces(config.logdir, *spaces)):
         raise ConfigError(problems)
-    for key, (old, new) in logdir.differences(saved, values).items():
-        if key == "script":
-            continue  # Another look at the same run, no change of it.
-        elements.print(f"Changed since the last run: {key} from {old} to {new}.")
     if not trains:
+        tell_changes(saved, values)
         elements.print(plan.describe(config, *spaces, notes), flush=True)
         with outputs.terminal(config):
             dispatch(config, *spaces, factory)
         return pathlib.Path(config.logdir)
     with logdir.hold(config.logdir):
+        tell_changes(saved, values)
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
         elements.print(plan.describe(config, *spaces, notes), flush=True)
@@ -85,6 +83,13 @@ def start(
         elements.print(plan.closing(config), flush=True)
         write_report(config)
     return pathlib.Path(config.logdir)
+
+
+def tell_changes(saved: settings.Flat, values: settings.Flat) -> None:
+    """Say which settings are no longer those of the run that goes on."""
+    for key, (old, new) in logdir.differences(saved, values).items():
+        if key != "script":  # Else another look at the same run, no change of it.
+            elements.print(f"Changed since the last run: {key} from {old} to {new}.")
 
 
 def write_report(config: elements.Config) -> None:
