@@ -129,6 +129,7 @@ class Agent(abc.ABC):
 
     obs_space: Spaces  # What the agent was made for, as the environment gave them.
     act_space: Spaces
+    learns: bool = True  # Whether `train` changes anything.
 
     @property
     def ext_space(self) -> Spaces:

@@ -12,6 +12,8 @@ from embodied.core import base
 class RandomAgent(base.Agent):
     """Draws every action uniformly from its space; a baseline and a stand-in."""
 
+    learns = False
+
     def __init__(self, obs_space: base.Spaces, act_space: base.Spaces, seed: int = 0):
         self.obs_space, self.act_space = obs_space, act_space
         self._rng = np.random.default_rng(seed)

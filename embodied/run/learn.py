@@ -9,7 +9,6 @@ import elements
 import numpy as np
 
 from embodied.core import base
-from embodied.core.random_agent import RandomAgent
 from embodied.core.timer import Timer
 
 MakeStream = Callable[[Any, base.Mode], base.Stream]  # Of a replay.
@@ -59,8 +58,8 @@ class Learner:
     def untrained_note(self) -> str:
         """What to tell the user at the end if there never was an update."""
         args = self._args
-        random = isinstance(self._agent, RandomAgent)  # Which learns nothing.
-        if self.updates or not args.train_ratio or random:
+        learns = getattr(self._agent, "learns", True)  # A user's agent may not tell.
+        if self.updates or not args.train_ratio or not learns:
             return ""
         steps = args.batch_size * args.batch_length / args.train_ratio
         return (
