@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import secrets
 import socket
 from collections.abc import Sequence
 from typing import Any
 
 from dreamerv3 import config as settings
+from dreamerv3.commands.base import CommandError
 from dreamerv3.commands.env import read_address
 from embodied.core import spacefile
 from embodied.run.parallel import ensemble, placed
@@ -36,6 +38,8 @@ GRACE = ensemble.STOP_AFTER + 10.0  # Seconds to end.
 def main(argv: Sequence[str]) -> None:
     """Run the process that learns."""
     args = make_parser().parse_args(argv)
+    if not importlib.util.find_spec("jax"):
+        raise CommandError("needs JAX: install the whole package, not dreamerv3-env")
     invitation = Invitation(*read_address(args.connect, args.key))
     name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     print(f"Joins:    {args.connect} as {name}", flush=True)

@@ -8,9 +8,7 @@ python hosted.py follower ADDRESS
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import pathlib
 import sys
 
 import elements
@@ -19,6 +17,7 @@ import numpy as np
 from embodied import rpc
 from embodied.core import spacefile
 from embodied.run.parallel import ensemble
+from tests.dreamerv3.conftest import Kit
 
 OPTIONS = {
     "jax.mock_devices": 2,
@@ -28,14 +27,8 @@ OPTIONS = {
 }
 
 
-def load_kit():
-    path = pathlib.Path(__file__).parent / "conftest.py"
-    spec = importlib.util.spec_from_file_location("kit", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kit = module.Kit()
+def make_kit():
+    kit = Kit()
     # Without images it compiles in half of the time.
     kit.obs_space = {k: v for k, v in kit.obs_space.items() if len(v.shape) < 3}
     return kit
@@ -86,7 +79,7 @@ def follow(kit, address):
 
 
 def main(part, *args):
-    kit = load_kit()
+    kit = make_kit()
     if part == "follower":
         follow(kit, *args)
         return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import pathlib
 import re
 import sys
 
 import jax
 import numpy as np
+
+from tests.dreamerv3.conftest import Kit
 
 KINDS = ("loss/", "opt/")
 COLLECTIVE = re.compile(r" (all-reduce|all-gather|all-to-all|reduce-scatter)\(")
@@ -27,13 +27,7 @@ def inner_collectives(text):
 
 
 def main(devices: int, mesh: list[int], policy: int) -> None:
-    path = pathlib.Path(__file__).parent / "conftest.py"
-    spec = importlib.util.spec_from_file_location("kit", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kit = module.Kit()
+    kit = Kit()
     options = {
         "jax.mock_devices": 4,
         "jax.train_devices": list(range(devices)),

@@ -277,7 +277,15 @@ def join(client: rpc.Client, name: str) -> dict[str, Any]:
     life = secrets.token_hex(4)
     while True:
         with contextlib.suppress(*AWAY):  # Another leader may come.
-            facts = role.await_result(client.call("join", (name, life)))
+            try:
+                facts = role.await_result(client.call("join", (name, life)))
+            except rpc.RemoteError as error:
+                if wire.is_over(error):
+                    raise
+                raise base.SetupError(
+                    f"there is a server, but not for hosts that learn ({error.kind}: "
+                    f"{error.message}): give run.learner_addr of the training"
+                ) from None
             if facts:
                 return facts
         if role.wait_stop(HOLD):

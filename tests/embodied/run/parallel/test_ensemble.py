@@ -5,6 +5,8 @@ import threading
 import numpy as np
 import pytest
 
+from embodied import rpc
+from embodied.core import base
 from embodied.run.parallel import ensemble, wire
 from embodied.run.parallel.ensemble import Ensemble, LostError
 
@@ -39,6 +41,17 @@ def company(clock):
     assert made.join("one", "a") == {**FACTS, "host": 1, "hosts": 3}
     assert made.join("two", "b") == {**FACTS, "host": 2, "hosts": 3}
     return made
+
+
+def test_a_server_of_another_kind_is_named():
+    server = rpc.Server("ipc://{auto}", "actor")
+    server.bind("join", lambda member, count, spaces: None)  # As environments join.
+    server.start(block=False)
+    client = rpc.Client(server.address)
+    with pytest.raises(base.SetupError, match=r"give run\.learner_addr"):
+        ensemble.join(client, "one")
+    client.close()
+    server.close()
 
 
 def test_hosts_hear_nothing_until_all_are_there(clock):
