@@ -44,6 +44,13 @@ def release() -> None:
         trim(0)
 
 
+def cores() -> int:
+    """The cores that this process may use: fewer than there are in a Slurm job."""
+    if hasattr(os, "sched_getaffinity"):  # Not on a Mac.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def has_avx512(info: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> bool:
     """Whether the CPU has AVX-512; False where `info` is not there, as on a Mac."""
     return info.exists() and "avx512f" in info.read_text()

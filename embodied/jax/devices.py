@@ -57,11 +57,17 @@ def _started() -> bool:
 
 
 def setup_cache(where: str) -> None:
-    """Keep compiled programs in `where`: auto, off or a directory."""
+    """Keep compiled programs in `where`: auto, off or a directory.
+
+    They are kept by the cores that this process may use: XLA makes programs for a CPU
+    for that many, which JAX does not tell apart, so one that was compiled for a single
+    core would not use a second one later.
+    """
     if where == "off":
         jax.config.update("jax_enable_compilation_cache", False)
         return
     directory = cache_directory() if where == "auto" else pathlib.Path(where)
+    directory /= f"cores{cpu.cores()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
