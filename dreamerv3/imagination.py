@@ -12,6 +12,7 @@ from dreamerv3.rollout import Latent
 from dreamerv3.rssm import feature
 from embodied.jax import heads, inputs
 from embodied.jax.distributions import Binary, TwoHot
+from embodied.jax.nets import begin
 
 Actions = dict[str, Array]
 
@@ -21,8 +22,8 @@ def imagine(
     start: Latent,
     noise: Float[Array, "H N E"],
     keys: tuple[inputs.VectorKey, ...],
-) -> tuple[Float[Array, "N H+1 F"], Actions]:
-    """Features including the start, and actions [N, H, ...]; no gradients.
+) -> tuple[Float[Array, "H+1 N F"], Actions]:
+    """Features including the start, and actions [H, N, ...]; no gradients.
 
     The noise holds first that of the latents, then that of the actions.
     """
@@ -34,9 +35,7 @@ def imagine(
         return inputs.flatten(actions, keys), actions
 
     later, actions = params.dyn.imagine(start, latents, policy, choices)
-    feats = jnp.concatenate([feature(start)[None], feature(later)])
-    feats, actions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (feats, actions))
-    return feats, actions
+    return jnp.concatenate([feature(start)[None], feature(later)]), actions
 
 
 def replay_actions(
@@ -58,20 +57,23 @@ def replay_actions(
 def judge(
     params: Networks,
     slow: heads.Head,
-    feats: Float[Array, "N H+1 F"],
+    feats: Float[Array, "H+1 N F"],
     actions: Actions,
 ) -> losses.Imagined:
     """What the heads say about imagined sequences; only actor and critic learn."""
     rew, con, slow = model.frozen((params.rew, params.con, slow))
-    reward, cont = rew(feats), con(feats)
+    # Apart from those that learn, as those here need no gradients of their kernels.
+    rew_in, con_in, slow_in = begin([rew.mlp, con.mlp, slow.mlp], feats)
+    pol_in, val_in = begin([params.pol.mlp, params.val.mlp], feats)
+    reward, cont = rew.finish(rew_in), con.finish(con_in)
     assert isinstance(reward, TwoHot)
     assert isinstance(cont, Binary)
-    dists = params.pol(feats[:, :-1])
+    dists = params.pol.finish(pol_in[:-1])
     return losses.Imagined(
         reward=reward.pred(),
         cont=cont.prob1(),
-        value=params.val(feats),  # type: ignore[arg-type]
-        slow=slow(feats),  # type: ignore[arg-type]
+        value=params.val.finish(val_in),  # type: ignore[arg-type]
+        slow=slow.finish(slow_in),  # type: ignore[arg-type]
         logp=model.log_prob(dists, actions),
         entropy={key: dist.entropy() for key, dist in sorted(dists.items())},  # type: ignore[attr-defined]
     )

@@ -234,7 +234,7 @@ class Learner:
             obs[IS_LAST],
             obs[IS_TERMINAL],
             obs[REWARD].astype(jnp.float32),
-            imag.ret[:, 0].reshape(batch, starts),
+            imag.ret[0].reshape(batch, starts),
             params.val(feat),  # type: ignore[arg-type]
             model.frozen(state.slow)(sg(feat)),
             horizon=self.config.horizon,

@@ -39,22 +39,25 @@ def kl_losses(
 
 
 class Imagined(NamedTuple):
-    """An imagined sequence of H steps after its start, [N, H+1]."""
+    """N imagined sequences of H steps after their start, [T, N] with T = H+1.
 
-    reward: Float[Array, "N T"]
-    cont: Float[Array, "N T"]  # Continue probability; holds the discount.
+    Time comes first, as they are imagined: turning them round would copy all features.
+    """
+
+    reward: Float[Array, "T N"]
+    cont: Float[Array, "T N"]  # Continue probability; holds the discount.
     value: TwoHot  # Online critic.
     slow: TwoHot  # Slow critic.
-    logp: Float[Array, "N H"]  # Log-probability of the actions, over all keys.
-    entropy: Mapping[str, Float[Array, "N H"]]  # Policy entropy per action key.
+    logp: Float[Array, "H N"]  # Log-probability of the actions, over all keys.
+    entropy: Mapping[str, Float[Array, "H N"]]  # Policy entropy per action key.
 
 
 class ImagLoss(NamedTuple):
-    """Actor and critic losses of imagined sequences, [N, H]."""
+    """Actor and critic losses of imagined sequences."""
 
-    policy: Float[Array, "N H"]
-    value: Float[Array, "N H"]
-    ret: Float[Array, "N H"]
+    policy: Float[Array, "H N"]
+    value: Float[Array, "H N"]
+    ret: Float[Array, "H N"]
     norm: Range
     metrics: Metrics
 
@@ -77,13 +80,13 @@ def imag_loss(
     """
     check_same(reward=seq.reward, cont=seq.cont)
     val, slow = sg(seq.value.pred()), sg(seq.slow.pred())
-    weight = sg(jnp.cumprod(seq.cont, 1))
-    ret = sg(lambda_return(seq.reward, seq.cont, val, lam))
+    weight = sg(jnp.cumprod(seq.cont, 0))
+    ret = sg(lambda_return(seq.reward.T, seq.cont.T, val.T, lam)).T
     norm = update_range(norm, ret, rate, perclo, perchi)
-    adv = (ret - val[:, :-1]) / norm.scale(limit)
+    adv = (ret - val[:-1]) / norm.scale(limit)
     entropy = sum(seq.entropy.values(), jnp.zeros((), jnp.float32))
-    policy = -weight[:, :-1] * (seq.logp * adv + actent * entropy)
-    value = (weight * critic_loss(seq.value, _pad(ret), slow, slowreg))[:, :-1]
+    policy = -weight[:-1] * (seq.logp * adv + actent * entropy)
+    value = (weight * critic_loss(seq.value, _pad(ret, 0), slow, slowreg))[:-1]
     normed = (ret - norm.lo) / norm.scale(limit)
     metrics = {
         "adv": adv.mean(),
@@ -125,7 +128,7 @@ def replay_loss(
     """Regress the λ-return of real rewards, masked where an episode ends."""
     ret = sg(replay_return(last, term, reward, boot, 1 - 1 / horizon, lam))
     weight = 1 - last.astype(jnp.float32)[:, :-1]
-    loss = critic_loss(value, _pad(ret), sg(slow.pred()), slowreg)[:, :-1]
+    loss = critic_loss(value, _pad(ret, 1), sg(slow.pred()), slowreg)[:, :-1]
     return ReplayLoss(weight * loss, ret)
 
 
@@ -137,6 +140,6 @@ def critic_loss(
     return value.cross_entropy(sg(weights), 1 + slowreg)
 
 
-def _pad(x: Float[Array, "N H"]) -> Float[Array, "N H+1"]:
+def _pad(x: Array, axis: int) -> Array:
     """Repeat the last step, which the caller masks or drops."""
-    return jnp.concatenate([x, x[:, -1:]], 1)
+    return jnp.concatenate([x, jax.lax.slice_in_dim(x, -1, None, axis=axis)], axis)

@@ -22,6 +22,8 @@ from jaxtyping import Array, Float
 
 from embodied.jax.distributions import OneHot
 from embodied.jax.nets import NORM_EPS, rms_norm
+from embodied.jax.products import kernel_grad
+from embodied.jax.rows import row_sum, spread_rows
 
 
 class Latent(NamedTuple):
@@ -189,8 +191,10 @@ def activate_groups(
 ) -> Float[Array, "G B K"]:
     """`activate` over all groups together."""
     wide = x.astype(jnp.float32)
-    power = jnp.mean(jnp.square(wide), (0, 2), keepdims=True)
-    wide = wide * (jax.lax.rsqrt(power + NORM_EPS) * to_groups(scale, len(x)))
+    groups, _, size = x.shape
+    power = row_sum(jnp.square(wide)).sum(0) / (groups * size)
+    inverse = spread_rows(jax.lax.rsqrt(power + NORM_EPS), size)
+    wide = wide * (inverse * to_groups(scale, groups))
     return jax.nn.silu(wide.astype(x.dtype))
 
 
@@ -276,25 +280,20 @@ def _backward(static: Static, residuals: Any, cotangents: Any) -> Any:
     grouped = partial(_grouped, static.groups)
     kernels = (
         Core(
-            deter=_dense(core.deter, dcore.deter),
-            stoch=_dense(core.stoch, dcore.stoch),
-            mixed=_dense(core.mixed, dcore.mixed),
+            deter=kernel_grad(core.deter, dcore.deter),
+            stoch=kernel_grad(core.stoch, dcore.stoch),
+            mixed=kernel_grad(core.mixed, dcore.mixed),
             block=grouped(core.block, dcore.mixed),
             more=tuple(map(grouped, core.more, dcore.more)),
             gates=grouped(core.gates, dcore.gates),
         ),
         Posterior(
-            deter=_dense(post.deter, dpost.deter),
-            more=tuple(map(_dense, post.more, dpost.more)),
-            logit=_dense(post.logit, dpost.logit),
+            deter=kernel_grad(post.deter, dpost.deter),
+            more=tuple(map(kernel_grad, post.more, dpost.more)),
+            logit=kernel_grad(post.logit, dpost.logit),
         ),
     )
     return kernels, scales, start, given
-
-
-def _dense(x: Float[Array, "T B I"], dy: Float[Array, "T B O"]) -> Float[Array, "I O"]:
-    """Gradient of a kernel: Σ xᵀ dy over time and batch."""
-    return jnp.einsum("tbi,tbo->io", x, dy)
 
 
 def _grouped(

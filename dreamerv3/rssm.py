@@ -15,6 +15,7 @@ from dreamerv3 import rollout
 from dreamerv3.rollout import Core, CoreScales, Inputs, Latent, Posterior, Scales
 from embodied.jax.distributions import OneHot
 from embodied.jax.nets import MLP, BlockLinear, Layer, Linear, Norm
+from embodied.jax.products import product
 
 
 class Hidden(eqx.Module):
@@ -188,7 +189,8 @@ class RSSM(eqx.Module):
         core = self._core_shifts(action * keep)
         first = self.obs.layers[0].linear
         kernel = first.kernel[self.deter :].astype(self.dtype)
-        shift = tokens.astype(self.dtype) @ kernel + first.bias.astype(self.dtype)
+        shift = product(tokens.astype(self.dtype), kernel)
+        shift = shift + first.bias.astype(self.dtype)
         more = tuple(layer.linear.bias for layer in self.obs.layers[1:])
         posterior = Posterior(shift, more, self.obslogit.bias)
         batch = keep.shape[:-1]
@@ -205,7 +207,7 @@ class RSSM(eqx.Module):
         core = Core(
             self.dynin[0].linear.bias,
             self.dynin[1].linear.bias,
-            x @ kernel + first.bias.astype(self.dtype),
+            product(x, kernel) + first.bias.astype(self.dtype),
             None,
             tuple(hid.linear.bias for hid in self.dynhid[1:]),
             self.dyngru.bias,

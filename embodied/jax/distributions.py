@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .numerics import check_float, symlog
+from .rows import logsumexp, row_max, softmax, spread_rows
 
 Noise = Array  # Uniform in the open interval (0, 1).
 
@@ -67,9 +68,10 @@ def mixed_log_probs(logits: Array, unimix: float) -> tuple[Array, Array]:
     """log p and p of softmax(logits) with a share `unimix` of the uniform."""
     logits = logits.astype(jnp.float32)
     if not unimix:
-        logp = jax.nn.log_softmax(logits)
+        logits = logits - row_max(logits)[..., None]  # So that nothing is rounded off.
+        logp = logits - spread_rows(logsumexp(logits), logits.shape[-1])
         return logp, jnp.exp(logp)
-    probs = (1 - unimix) * jax.nn.softmax(logits) + unimix / logits.shape[-1]
+    probs = (1 - unimix) * softmax(logits) + unimix / logits.shape[-1]
     return jnp.log(probs), probs
 
 
@@ -241,12 +243,14 @@ class TwoHot(Distribution):
         """Σ p·bin as Σ (p₋ - p₊)·bin₋ over pairs from the outside in.
 
         So uniform probabilities give exactly 0. A sum of two rounded products would
-        not: compilers fuse one of them into the addition.
+        not: compilers fuse one of them into the addition. For the same reason this sum
+        is not folded, though it would be faster: meshes would round it differently.
         """
-        probs = jax.nn.softmax(self.logits)
-        mid = probs.shape[-1] // 2
+        bins = symexp_bins(self.logits.shape[-1])
+        mid = len(bins) // 2
+        probs = softmax(self.logits)
         pairs = probs[..., :mid] - probs[..., mid + 1 :][..., ::-1]
-        return (pairs * symexp_bins(probs.shape[-1])[:mid]).sum(-1)
+        return (pairs * bins[:mid]).sum(-1)
 
     def loss(self, target: Float[Array, "*S"]) -> Float[Array, "*S"]:
         """Cross-entropy with the two bins around the target, weighted linearly."""
@@ -254,9 +258,7 @@ class TwoHot(Distribution):
 
     def cross_entropy(self, weights: Float[Array, "*S N"], total: float) -> Array:
         """-Σ w ln softmax(x) = (Σ w) logsumexp(x) - Σ w x, with `total` = Σ w."""
-        return total * jax.nn.logsumexp(self.logits, -1) - (weights * self.logits).sum(
-            -1
-        )
+        return total * logsumexp(self.logits) - (weights * self.logits).sum(-1)
 
     def encode(self, target: Float[Array, "*S"]) -> Float[Array, "*S N"]:
         """Weights of the bins: the target interpolated between its two neighbours."""

@@ -74,6 +74,10 @@ class Head(eqx.Module):
     def __call__(self, x: Float[Array, "*B D"]) -> dists.Distribution:
         return self.out(self.mlp(x))
 
+    def finish(self, x: Float[Array, "*B U"]) -> dists.Distribution:
+        """The distribution, given what `nets.begin` made for the MLP."""
+        return self.out(self.mlp.finish(x))
+
 
 class DictHead(eqx.Module):
     """MLP shared by one output per key."""
@@ -82,7 +86,13 @@ class DictHead(eqx.Module):
     outs: dict[str, Output]
 
     def __call__(self, x: Float[Array, "*B D"]) -> dict[str, dists.Distribution]:
-        x = self.mlp(x)
+        return self._outputs(self.mlp(x))
+
+    def finish(self, x: Float[Array, "*B U"]) -> dict[str, dists.Distribution]:
+        """The distributions, given what `nets.begin` made for the MLP."""
+        return self._outputs(self.mlp.finish(x))
+
+    def _outputs(self, x: Float[Array, "*B U"]) -> dict[str, dists.Distribution]:
         return {key: out(x) for key, out in sorted(self.outs.items())}
 
 

@@ -7,6 +7,7 @@ compilation. Layers compute in their `dtype`; norms always compute in float32.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .numerics import check_float, spread
+from .numerics import check_float, on_one_cpu, spread
+from .products import product
+from .rows import row_sum, spread_rows
 
 NORM_EPS = 1e-4
 # Undoes the loss of variance from cutting a normal at two standard deviations.
@@ -49,9 +52,11 @@ def rms_norm(
     """
     check_float("x", x)
     wide = x.astype(jnp.float32)
-    power = jnp.mean(jnp.square(wide), -1, keepdims=True)
+    size = x.shape[-1]
+    power = row_sum(jnp.square(wide)) / size
     scales = spread(scale, wide.shape) if scale.ndim == 1 else scale
-    return (wide * (jax.lax.rsqrt(power + eps) * scales)).astype(x.dtype)
+    inverse = spread_rows(jax.lax.rsqrt(power + eps), size)
+    return (wide * (inverse * scales)).astype(x.dtype)
 
 
 def block_linear(
@@ -88,7 +93,8 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
         kernel, bias = self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
-        return x.astype(self.dtype) @ kernel + bias
+        y = product(x.astype(self.dtype), kernel)
+        return y + spread(bias, y.shape)
 
 
 class BlockLinear(eqx.Module):
@@ -142,7 +148,11 @@ class Layer(eqx.Module):
         self.norm = Norm(units)
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
-        return jax.nn.silu(self.norm(self.linear(x)))
+        return self.activate(self.linear(x))
+
+    def activate(self, x: Float[Array, "*B O"]) -> Float[Array, "*B O"]:
+        """What comes after the linear map."""
+        return jax.nn.silu(self.norm(x))
 
 
 class MLP(eqx.Module):
@@ -164,9 +174,30 @@ class MLP(eqx.Module):
         )
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
-        for layer in self.layers:
-            x = layer(x)
+        return self.finish(self.layers[0].linear(x)) if self.layers else x
+
+    def finish(self, x: Float[Array, "*B U"]) -> Float[Array, "*B O"]:
+        """What comes after the first linear map."""
+        for i, layer in enumerate(self.layers):
+            x = layer.activate(layer.linear(x) if i else x)
         return x
+
+
+def begin(mlps: Sequence[MLP], x: Float[Array, "*B I"]) -> list[Array]:
+    """What each MLP is to `finish` for the same input.
+
+    On a CPU all first layers are one matrix product: for Track's small heads that is a
+    third faster. Elsewhere kernels may be split over devices, and joining moves them.
+    """
+    if not on_one_cpu() or not all(mlp.layers for mlp in mlps):
+        return [mlp.layers[0].linear(x) if mlp.layers else x for mlp in mlps]
+    firsts = [mlp.layers[0].linear for mlp in mlps]
+    kernel = jnp.concatenate([linear.kernel for linear in firsts], 1)
+    bias = jnp.concatenate([linear.bias for linear in firsts])
+    assert len({linear.dtype for linear in firsts}) == 1
+    joint = eqx.tree_at(lambda x: (x.kernel, x.bias), firsts[0], (kernel, bias))
+    ends = np.cumsum([linear.bias.shape[0] for linear in firsts])
+    return jnp.split(joint(x), ends[:-1], -1)
 
 
 class Conv(eqx.Module):

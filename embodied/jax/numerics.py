@@ -40,11 +40,12 @@ def on_one_cpu() -> bool:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(vector: Float[Array, " C"], shape: tuple[int, ...]) -> Float[Array, "*B C"]:
-    """Repeat a vector over all leading dimensions, with a fast gradient for images.
+    """Repeat a vector over all leading dimensions, with a fast gradient.
 
-    On a CPU the sum along each row of pixels is a product with ones, several times as
-    fast. Images and rows are summed afterwards: if `dy` were flattened for one large
-    product, XLA would compute what it is made from twice.
+    On a CPU the sum over the dimension before the last is a product with ones, several
+    times as fast. The others are summed afterwards: if `dy` were flattened for a single
+    product, XLA would compute what it is made from twice. Images may also be split over
+    devices, by their first dimension; other arrays may be by the one that is summed.
     """
     check_rank("vector", vector, 1)
     return jnp.broadcast_to(vector, shape)
@@ -55,10 +56,10 @@ def _spread_forward(vector: Array, shape: tuple[int, ...]) -> tuple[Array, None]
 
 
 def _spread_backward(shape: tuple[int, ...], _: None, dy: Array) -> tuple[Array]:
-    if on_cpu() and len(shape) == 4:
+    if (on_cpu() and len(shape) == 4) or (on_one_cpu() and len(shape) == 3):
         ones, wide = jnp.ones(shape[:-1], dy.dtype), jnp.float32
-        rows = jnp.einsum("nhw,nhwc->nhc", ones, dy, preferred_element_type=wide)
-        return (rows.sum((0, 1)).astype(dy.dtype),)
+        rows = jnp.einsum("...w,...wc->...c", ones, dy, preferred_element_type=wide)
+        return (rows.sum(range(rows.ndim - 1)).astype(dy.dtype),)
     return (dy.sum(range(dy.ndim - 1)),)
 
 
@@ -87,7 +88,8 @@ def _backward(
         ret = r_t + d_t * ret
         return ret, ret
 
-    _, ret = jax.lax.scan(step, last, (reward.T, decay.T), reverse=True, unroll=8)
+    # Unrolled as far as imagination goes by default.
+    _, ret = jax.lax.scan(step, last, (reward.T, decay.T), reverse=True, unroll=15)
     return ret.T
 
 

@@ -180,27 +180,33 @@ def test_imagination_loss(run):
     g = load("imagination_loss")
 
     def fn(value, slow, policy, action, reward, cont):
-        dist = dists.Categorical(policy[:, :-1])
+        dist = dists.Categorical(policy[:-1])
         seq = losses.Imagined(
             reward,
             cont,
             dists.TwoHot(value),
             dists.TwoHot(slow),
-            dist.logp(action[:, :-1]),
+            dist.logp(action[:-1]),
             {"action": dist.entropy()},
         )
         options = {k: float(g[k]) for k in ("lam", "actent", "slowreg")}
         return losses.imag_loss(seq, init_range(), **options)
 
     names = ("value_logits", "slow_value_logits", "policy_logits")
-    out = run(fn)(*(g[k] for k in (*names, "action", "reward", "cont")))
-    close(out.policy, g["policy_loss"])
-    close(out.value, g["value_loss"])
-    close(out.ret, g["ret"])
+    names += ("action", "reward", "cont")
+    out = run(fn)(*(np.swapaxes(g[k], 0, 1) for k in names))  # Time comes first.
+    close(out.policy.T, g["policy_loss"])
+    close(out.value.T, g["value_loss"])
+    close(out.ret.T, g["ret"])
     metrics = {k[7:]: v for k, v in g.items() if k.startswith("metric:")}
     assert set(metrics) == set(out.metrics)
+    # Values of either sign cancel in their mean, which float32 only knows to a millionth
+    # of their size: in float64 it is 7.82454, while the golden has 7.82437.
+    atol = {"val": 1e-6 * np.abs(g["ret"]).mean()}
     for key, value in metrics.items():
-        np.testing.assert_allclose(out.metrics[key], value, 1e-5, 1e-5, err_msg=key)
+        np.testing.assert_allclose(
+            out.metrics[key], value, 1e-5, atol.get(key, 1e-5), err_msg=key
+        )
 
 
 def test_replay_value_loss(run):

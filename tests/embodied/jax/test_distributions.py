@@ -52,3 +52,5 @@ def test_twohot_encodes_linearly_in_raw_space():
 def test_even_number_of_bins_is_refused():
     with pytest.raises(ValueError, match="odd"):
         dists.symexp_bins(254)
+    with pytest.raises(ValueError, match="odd"):
+        dists.TwoHot(jnp.zeros((3, 254))).pred()

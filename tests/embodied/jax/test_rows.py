@@ -1,0 +1,126 @@
+"""Reductions of rows against the plain ones, on one CPU and elsewhere."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from embodied.jax import distributions as dists
+from embodied.jax import nets, rows
+
+WIDTHS = (1, 2, 3, 8, 33, 63, 64, 255, 2048)
+
+
+@pytest.fixture(params=[True, False], ids=["one_cpu", "elsewhere"])
+def one_cpu(request, monkeypatch):
+    for module in (rows, nets):
+        monkeypatch.setattr(module, "on_one_cpu", lambda: request.param)
+    return request.param
+
+
+def numbers(width):
+    return np.random.default_rng(width).normal(size=(4, 3, width)).astype(np.float32)
+
+
+def log_softmax(x):
+    return dists.mixed_log_probs(x, 0.0)[0]
+
+
+PAIRS = {
+    "row_sum": (rows.row_sum, lambda x: x.sum(-1)),
+    "softmax": (rows.softmax, jax.nn.softmax),
+    "logsumexp": (rows.logsumexp, lambda x: jax.nn.logsumexp(x, -1)),
+    "log_softmax": (log_softmax, jax.nn.log_softmax),
+}
+
+
+@pytest.mark.parametrize("offset", [0, 1000])  # Must not cost precision.
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["softmax", "logsumexp", "log_softmax", "row_sum"])
+def test_values_and_gradients(one_cpu, name, width, offset):
+    x = numbers(width) + np.float32(offset)
+
+    def loss(fn, x):
+        y = fn(x)
+        return (y * jnp.cos(jnp.arange(y.size).reshape(y.shape))).sum()
+
+    def results(fn, compiled):
+        wrap = jax.jit if compiled else lambda fn: fn
+        value, grad = wrap(lambda x: fn(x)), wrap(jax.grad(lambda x: loss(fn, x)))
+        return value(x), grad(x)
+
+    mine, plain = PAIRS[name]
+    for compiled in (True, False):
+        for one, two in zip(
+            results(mine, compiled), results(plain, compiled), strict=True
+        ):
+            np.testing.assert_allclose(one, two, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_maximum_of_each_row(one_cpu, width):
+    x = numbers(width)
+    np.testing.assert_array_equal(rows.row_max(x), x.max(-1))
+    for place in {0, width // 2, width - 1}:  # None may be left out.
+        spiked = np.array(x)
+        spiked[..., place] = 100
+        np.testing.assert_array_equal(rows.row_max(spiked), 100)
+
+
+def test_no_gradient_goes_through_the_maximum(one_cpu):
+    grad = jax.grad(lambda x: rows.row_max(x).sum())(numbers(8))
+    np.testing.assert_array_equal(grad, 0)
+
+
+def test_large_numbers_do_not_overflow(one_cpu):
+    x = np.array([[1e4, -1e4, 1e4], [-1e30, 0, -1e30]], np.float32)
+    want = np.array([[0.5, 0, 0.5], [0, 1, 0]], np.float32)
+    np.testing.assert_allclose(rows.softmax(x), want)
+    np.testing.assert_allclose(rows.logsumexp(x), [1e4 + np.log(2), 0], rtol=1e-6)
+
+
+def test_what_is_repeated_along_rows_is_summed_in_the_gradient(one_cpu):
+    x, weight = numbers(5), np.random.default_rng(0).random((4, 3, 5, 64), np.float32)
+    np.testing.assert_array_equal(
+        rows.spread_rows(x, 64), np.repeat(x[..., None], 64, -1)
+    )
+    grad = jax.grad(lambda x: (rows.spread_rows(x, 64) * weight).sum())(x)
+    np.testing.assert_allclose(grad, weight.sum(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layers", [(1, 1, 3), (2, 0, 1)])
+def test_mlps_begun_together_are_the_mlps_by_themselves(one_cpu, layers, dtype):
+    rng = np.random.default_rng(0)
+    mlps = [nets.MLP(rng, 6, 8 + i, n, dtype) for i, n in enumerate(layers)]
+    x = jnp.asarray(rng.normal(size=(4, 3, 6)), dtype)
+
+    def together(mlps, x):
+        return [m.finish(y) for m, y in zip(mlps, nets.begin(mlps, x), strict=True)]
+
+    def apart(mlps, x):
+        return [mlp(x) for mlp in mlps]
+
+    def loss(mlps, x, fn):
+        return sum(jnp.sin(3 * y.astype(jnp.float32)).sum() for y in fn(mlps, x))
+
+    close = 1e-5 if dtype == "float32" else 0.1
+    for one, two in zip(together(mlps, x), apart(mlps, x), strict=True):
+        assert one.dtype == two.dtype
+        np.testing.assert_allclose(
+            np.float32(one), np.float32(two), rtol=close, atol=close
+        )
+    one, two = (jax.grad(loss, (0, 1))(mlps, x, fn) for fn in (together, apart))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(
+            np.float32(a), np.float32(b), rtol=close, atol=10 * close
+        )
+
+
+def test_first_layers_are_one_product_on_one_cpu(one_cpu):
+    rng = np.random.default_rng(0)
+    mlps = [nets.MLP(rng, 6, 8, 2) for _ in range(3)]
+    program = str(jax.make_jaxpr(lambda x: nets.begin(mlps, x))(jnp.zeros((5, 6))))
+    assert program.count("dot_general") == (1 if one_cpu else 3)
