@@ -21,7 +21,7 @@ from dreamerv3.model import Actor, Networks
 from dreamerv3.rollout import Latent
 from dreamerv3.rssm import feature, pack, unpack
 from embodied.core.base import IS_FIRST, IS_LAST, IS_TERMINAL, REWARD
-from embodied.jax import batches, heads, inputs, noise
+from embodied.jax import batches, collectives, heads, inputs, noise
 from embodied.jax.normalizers import Range, init_range, moving_average
 from embodied.jax.optimizer import laprop
 
@@ -122,13 +122,14 @@ class Learner:
         grads, aux = jax.grad(self.loss, has_aux=True)(
             state.params, state, seq, data[batches.ROWS], key
         )
+        grads, metrics = collectives.mean((grads, self.metrics(aux)))
         updates, opt = self.opt.update(grads, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         every = (state.step % self.config.slowvalue.every == 0).astype(jnp.float32)
         slow = moving_average(
             state.slow, params.val, self.config.slowvalue.rate * every
         )
-        metrics = self.metrics(aux) | {
+        metrics |= {
             "opt/grad_norm": opt[0].grads,
             "opt/param_norm": opt[0].params,
             "opt/updates": (state.step + 1).astype(jnp.float32),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from embodied.jax import collectives
 from embodied.jax.distributions import OneHot, TwoHot
 from embodied.jax.normalizers import Range, update_range
 from embodied.jax.numerics import check_same, lambda_return, replay_return
@@ -82,21 +83,23 @@ def imag_loss(
     val, slow = sg(seq.value.pred()), sg(seq.slow.pred())
     weight = sg(jnp.cumprod(seq.cont, 0))
     ret = sg(lambda_return(seq.reward.T, seq.cont.T, val.T, lam)).T
-    norm = update_range(norm, ret, rate, perclo, perchi)
+    # Of all devices, for what is no mean over them.
+    rets, vals = collectives.gather(jnp.stack([ret, val[:-1]]))
+    norm = update_range(norm, rets, rate, perclo, perchi)
     adv = (ret - val[:-1]) / norm.scale(limit)
     entropy = sum(seq.entropy.values(), jnp.zeros((), jnp.float32))
     policy = -weight[:-1] * (seq.logp * adv + actent * entropy)
     value = (weight * critic_loss(seq.value, _pad(ret, 0), slow, slowreg))[:-1]
-    normed = (ret - norm.lo) / norm.scale(limit)
+    advs, normed = (x / norm.scale(limit) for x in (rets - vals, rets - norm.lo))
     metrics = {
-        "adv": adv.mean(),
-        "adv_std": adv.std(),
-        "adv_mag": jnp.abs(adv).mean(),
+        "adv": advs.mean(),
+        "adv_std": advs.std(),
+        "adv_mag": jnp.abs(advs).mean(),
         "rew": seq.reward.mean(),
         "con": seq.cont.mean(),
         "ret": normed.mean(),
         "val": val.mean(),
-        "tar": ret.mean(),
+        "tar": rets.mean(),
         "weight": weight.mean(),
         "slowval": slow.mean(),
         "ret_min": normed.min(),

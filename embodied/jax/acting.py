@@ -27,6 +27,7 @@ class Acting:
         chosen = devices.pick(config.jax.policy_devices, "policy_devices")
         self.mesh = sharding.make_mesh(chosen, (-1, 1, 1))
         self.everywhere = sharding.replicated(self.mesh)
+        self.devices = self.everywhere.device_set
         leaves, self.structure = jax.tree.flatten(actor)
         self.params = jax.device_put(leaves, self.everywhere, may_alias=False)
         self.offered: deque[list[Any]] = deque(maxlen=3)  # Handed over, oldest first.
@@ -40,11 +41,19 @@ class Acting:
 
     def offer(self, actor: Tree) -> None:
         """Queue a copy of the learner's parameters; returns at once."""
-        leaves = jax.tree.leaves(sharding.local(actor))
-        same = leaves[0].sharding.device_set == self.everywhere.device_set
+        leaves = [self._near(x) for x in jax.tree.leaves(sharding.local(actor))]
+        same = leaves[0].devices() == self.devices
         fresh = self.copy(leaves) if same else jax.device_put(leaves, self.everywhere)
         with self.lock:
             self.offered.append(fresh)
+
+    def _near(self, x: jax.Array) -> jax.Array:
+        """What the only device of the policy has of it, if that is all; no copy."""
+        if x.is_fully_replicated and self.mesh.size == 1:
+            for i in range(len(x.sharding.addressable_devices)):
+                if (data := x.addressable_data(i)).devices() == self.devices:
+                    return data
+        return x
 
     def newest(self, wait: bool) -> list[Any]:
         """The last parameters that were offered, or the last that are ready."""

@@ -218,6 +218,14 @@ class Agent(base.Agent):
             one = sharding.replicated(self.mesh)
             back = many if self.hosts == 1 else one  # One process writes all of them.
             fns = {"train": self.model.train, "report": self.model.report}
+            if sharding.splits_rows(self.mesh, len(args[2][batches.ROWS])):
+                split = (
+                    False,
+                    True,
+                    True,
+                    False,
+                )  # Carry and batch; carry and latents.
+                fns["train"] = sharding.by_rows(fns["train"], self.mesh, split, split)
             outs = {"train": (self.place, many, back, one), "report": (many, one)}
             fn = jax.jit(
                 fns[kind],

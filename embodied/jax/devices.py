@@ -23,6 +23,8 @@ def setup(options: Any) -> None:
     if not options.prealloc:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if options.mock_devices:
+        if options.mock_devices >= cpu.cores():  # Else they would share all threads.
+            os.environ.setdefault("PJRT_NPROC", "1")
         jax.config.update("jax_platforms", "cpu")
         if _started() and len(jax.local_devices()) < options.mock_devices:
             raise RuntimeError(

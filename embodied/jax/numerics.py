@@ -34,8 +34,12 @@ def on_cpu() -> bool:
 
 
 def on_one_cpu() -> bool:
-    """Whether the CPU is also the only device, so that no array is split over some."""
-    return on_cpu() and jax.device_count() == 1
+    """Whether this runs on a CPU and no array is split over several devices.
+
+    Either there is one, or each works on its own rows, in `sharding.by_rows`.
+    """
+    alone = jax.device_count() == 1
+    return on_cpu() and (alone or jax.sharding.get_abstract_mesh().are_all_axes_manual)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -6,7 +6,7 @@ other axes stay within one: so each process has all parameters and its rows of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -91,6 +91,28 @@ def batched(mesh: Mesh, size: int) -> NamedSharding:
     """Split along the first dimension if its `size` allows, else a copy each."""
     ways = mesh.shape["data"] * mesh.shape["fsdp"]
     return NamedSharding(mesh, PartitionSpec(BATCH if size % ways == 0 else None))
+
+
+def splits_rows(mesh: Mesh, size: int) -> bool:
+    """Whether devices have sequences of their own and the same parameters."""
+    return mesh.size > 1 and mesh.shape["data"] == mesh.size and size % mesh.size == 0
+
+
+def by_rows(
+    fn: Callable[..., Any], mesh: Mesh, ins: Sequence[bool], outs: Sequence[bool]
+) -> Callable[..., Any]:
+    """Run `fn` on every device, for its rows of what is split and all of the rest.
+
+    `ins` and `outs` say which arguments and results are split. All that devices need of
+    each other is asked for with `collectives`, so they never wait anywhere else.
+    """
+
+    def specs(split: Sequence[bool]) -> tuple[PartitionSpec, ...]:
+        return tuple(PartitionSpec(BATCH) if x else PartitionSpec() for x in split)
+
+    return jax.shard_map(
+        fn, mesh=mesh, in_specs=specs(ins), out_specs=specs(outs), check_vma=False
+    )
 
 
 def param_spec(shape: tuple[int, ...], fsdp: int, tensor: int) -> PartitionSpec:

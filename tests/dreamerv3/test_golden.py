@@ -200,7 +200,7 @@ def test_imagination_loss(run):
     close(out.ret.T, g["ret"])
     metrics = {k[7:]: v for k, v in g.items() if k.startswith("metric:")}
     assert set(metrics) == set(out.metrics)
-    # Values of either sign cancel in their mean, which float32 only knows to a millionth
+    # Values of either sign cancel in their mean, which float32 knows to a millionth
     # of their size: in float64 it is 7.82454, while the golden has 7.82437.
     atol = {"val": 1e-6 * np.abs(g["ret"]).mean()}
     for key, value in metrics.items():
