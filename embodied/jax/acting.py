@@ -42,7 +42,7 @@ class Acting:
     def offer(self, actor: Tree) -> None:
         """Queue a copy of the learner's parameters; returns at once."""
         leaves = [self._near(x) for x in jax.tree.leaves(sharding.local(actor))]
-        same = leaves[0].devices() == self.devices
+        same = all(x.devices() == self.devices for x in leaves)
         fresh = self.copy(leaves) if same else jax.device_put(leaves, self.everywhere)
         with self.lock:
             self.offered.append(fresh)

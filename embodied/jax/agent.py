@@ -56,7 +56,11 @@ class Model(abc.ABC):
     def train(
         self, state: Tree, carry: Tree, data: Tree, key: Any
     ) -> tuple[Tree, Tree, Tree, Tree]:
-        """Next state and carry, values for the replay, and metrics."""
+        """Next state and carry, values for the replay, and metrics.
+
+        On a mesh that splits nothing but the batch, each device has its own sequences:
+        what all of them must agree on is made with `collectives`.
+        """
 
     @abc.abstractmethod
     def report(self, state: Tree, carry: Tree, data: Tree, key: Any) -> Any:

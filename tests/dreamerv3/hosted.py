@@ -1,8 +1,8 @@
 """Run by `test_hosts.py`: one process learns, alone or as one of two hosts.
 
 python hosted.py alone
-python hosted.py leader ADDRESS DIRECTORY
-python hosted.py follower ADDRESS
+python hosted.py leader MESH ADDRESS DIRECTORY
+python hosted.py follower MESH ADDRESS
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def learn(agent, kit, context):
     return {"results": results, "shapes": shapes, "sums": sums}
 
 
-def lead(kit, address, directory):
+def lead(kit, mesh, address, directory):
     from embodied.jax import hosts
 
     spacefile.write(directory, kit.obs_space, kit.act_space)
@@ -65,14 +65,14 @@ def lead(kit, address, directory):
         learners=2, learner_addr=address, key_dir="", logdir=directory, config={"a": 1}
     )
     with ensemble.lead(args) as company:
-        own = kit.agent(**OPTIONS, **{"jax.mesh": [2, 2, 1]})
+        own = kit.agent(**OPTIONS, **{"jax.mesh": json.loads(mesh)})
         return learn(hosts.Leader(own, company.post), kit, own)
 
 
-def follow(kit, address):
+def follow(kit, mesh, address):
     def make_agent(values, spaces):
         assert (values, spaces[0].keys()) == ({"a": 1}, kit.obs_space.keys())
-        return kit.agent(*spaces, **OPTIONS, **{"jax.mesh": [2, 2, 1]})
+        return kit.agent(*spaces, **OPTIONS, **{"jax.mesh": json.loads(mesh)})
 
     with contextlib.closing(rpc.Client(address, on_restart="fail")) as client:
         ensemble.follow(make_agent, ensemble.join(client, "test"), client)

@@ -68,11 +68,17 @@ def test_hosts_with_other_versions_are_refused():
         hosts.check_versions({**hosts.versions(), "jax": "0.1"})
 
 
+@pytest.fixture(scope="module")
+def single():
+    return result(start("alone"))
+
+
 @pytest.mark.slow
-def test_two_hosts_learn_what_one_device_learns(tmp_path):
-    single = result(start("alone"))
+@pytest.mark.parametrize("mesh", ["[2, 2, 1]", "[4, 1, 1]"])
+def test_two_hosts_learn_what_one_device_learns(tmp_path, single, mesh):
     address = rpc.resolve("localhost:{auto}")
-    leader, follower = start("leader", address, tmp_path), start("follower", address)
+    leader = start("leader", mesh, address, tmp_path)
+    follower = start("follower", mesh, address)
     hosted = result(leader)
     _, errors = follower.communicate(timeout=60)
     assert follower.returncode == 0, errors[-3000:]
