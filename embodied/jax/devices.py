@@ -104,7 +104,10 @@ def _pick(
 ) -> list[jax.Device]:
     missing = [i for i in indices if not 0 <= i < len(devices)]
     if missing or not indices:
-        raise ValueError(f"jax.{name}={list(indices)}, but the devices are {devices}.")
+        remedy = "jax.mock_devices splits a CPU" if len(devices) < 2 else "count from 0"
+        raise base.SetupError(
+            f"jax.{name}={list(indices)}, but there are {list(devices)}: {remedy}."
+        )
     return [devices[i] for i in indices]
 
 

@@ -4,7 +4,11 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
+
+from embodied.core import base
+from embodied.jax import devices
 
 PROGRAM = """
 import elements
@@ -43,3 +47,11 @@ def test_programs_are_kept_by_the_cores_they_are_for(tmp_path):
         )
         assert result.stdout.strip() == str(tmp_path / f"cores{count}")
         assert (tmp_path / f"cores{count}").is_dir()
+
+
+def test_a_device_that_is_not_there():
+    count = len(jax.local_devices())
+    with pytest.raises(
+        base.SetupError, match=rf"jax\.train_devices=\[0, {count}\], but"
+    ):
+        devices.pick([0, count], "train_devices")
