@@ -12,7 +12,7 @@ from dreamerv3.rollout import Latent
 from dreamerv3.rssm import feature
 from embodied.jax import heads, inputs
 from embodied.jax.distributions import Binary, TwoHot
-from embodied.jax.nets import begin
+from embodied.jax.nets import first_maps
 
 Actions = dict[str, Array]
 
@@ -63,8 +63,8 @@ def judge(
     """What the heads say about imagined sequences; only actor and critic learn."""
     rew, con, slow = model.frozen((params.rew, params.con, slow))
     # Apart from those that learn, as those here need no gradients of their kernels.
-    rew_in, con_in, slow_in = begin([rew.mlp, con.mlp, slow.mlp], feats)
-    pol_in, val_in = begin([params.pol.mlp, params.val.mlp], feats)
+    rew_in, con_in, slow_in = first_maps([rew.mlp, con.mlp, slow.mlp], feats)
+    pol_in, val_in = first_maps([params.pol.mlp, params.val.mlp], feats)
     reward, cont = rew.finish(rew_in), con.finish(con_in)
     assert isinstance(reward, TwoHot)
     assert isinstance(cont, Binary)

@@ -1,4 +1,7 @@
-"""Losses of the world model, the actor and the critic as pure functions."""
+"""Losses of the world model, the actor and the critic as pure functions.
+
+Those of imagination share returns between devices that have sequences of their own.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,7 @@ def imag_loss(
     val, slow = sg(seq.value.pred()), sg(seq.slow.pred())
     weight = sg(jnp.cumprod(seq.cont, 0))
     ret = sg(lambda_return(seq.reward.T, seq.cont.T, val.T, lam)).T
-    # Of all devices, for what is no mean over them.
+    # Percentiles, spread and extremes need those of all devices.
     rets, vals = collectives.gather(jnp.stack([ret, val[:-1]]))
     norm = update_range(norm, rets, rate, perclo, perchi)
     adv = (ret - val[:-1]) / norm.scale(limit)

@@ -195,6 +195,7 @@ def check(values: Flat, scripts: Collection[str]) -> list[Problem]:
     problems += _check_sums(values)
     if not any(problem.key in LENGTHS for problem in problems):
         problems += _check_lengths(values)
+    problems += _check_devices(values)
     problems += _check_paths(values)
     problems += _check_parallel(values)
     problems += placement.check(values)
@@ -249,6 +250,25 @@ def _check_lengths(values: Flat) -> list[Problem]:
         rule = "consec_report * report_length must not exceed the replayed sequences"
         remedy = f"at most {need - values['replay_context']} in total"
         problems.append(Problem("report_length", values["report_length"], rule, remedy))
+    return problems
+
+
+def _check_devices(values: Flat) -> list[Problem]:
+    problems = []
+    count, platform = values["jax.mock_devices"], values["jax.platform"]
+    if count > 0 and platform not in ("auto", "cpu"):
+        rule = f"splits a CPU, but jax.platform is {platform}"
+        problems.append(Problem("jax.mock_devices", count, rule, "use 0"))
+    for key in ("jax.train_devices", "jax.policy_devices"):
+        if count > 0 and max(values[key], default=0) >= count:
+            rule = f"jax.mock_devices {count} makes devices 0 to {count - 1}"
+            problems.append(Problem(key, values[key], rule, "take some of those"))
+    size, devices = values["batch_size"], len(values["jax.train_devices"])
+    ways = devices // max(1, values["jax.mesh"][-1]) if values["jax.mesh"] else 1
+    if values["run.learners"] == 1 and ways > 1 and size % ways:
+        rule = f"must be a multiple of {ways}, as {devices} devices share a batch"
+        remedy = f"for example {-(-size // ways) * ways}"
+        problems.append(Problem("batch_size", size, rule, remedy))
     return problems
 
 

@@ -42,8 +42,9 @@ class Acting:
     def offer(self, actor: Tree) -> None:
         """Queue a copy of the learner's parameters; returns at once."""
         leaves = [self._near(x) for x in jax.tree.leaves(sharding.local(actor))]
-        same = all(x.devices() == self.devices for x in leaves)
-        fresh = self.copy(leaves) if same else jax.device_put(leaves, self.everywhere)
+        if any(x.devices() != self.devices for x in leaves):
+            leaves = jax.device_put(leaves, self.everywhere)
+        fresh = self.copy(leaves)  # The learner's own go into its next update.
         with self.lock:
             self.offered.append(fresh)
 

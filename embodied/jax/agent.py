@@ -218,18 +218,17 @@ class Agent(base.Agent):
         """`train` or `report`, compiled with explicit shardings for these arguments."""
         shapes = tuple((k, v.shape) for k, v in sorted(args[2].items()))
         if (kind, shapes) not in self.compiled:
-            many = sharding.batched(self.mesh, len(args[2][batches.ROWS]))
-            one = sharding.replicated(self.mesh)
+            size = len(args[2][batches.ROWS])
+            many, one = (
+                sharding.batched(self.mesh, size),
+                sharding.replicated(self.mesh),
+            )
             back = many if self.hosts == 1 else one  # One process writes all of them.
             fns = {"train": self.model.train, "report": self.model.report}
-            if sharding.splits_rows(self.mesh, len(args[2][batches.ROWS])):
-                split = (
-                    False,
-                    True,
-                    True,
-                    False,
-                )  # Carry and batch; carry and latents.
-                fns["train"] = sharding.by_rows(fns["train"], self.mesh, split, split)
+            if kind == "train" and sharding.splits_rows(self.mesh, size):
+                # State, carry, batch and key; state, carry, latents and metrics.
+                split = (False, True, True, False)
+                fns[kind] = sharding.by_rows(fns[kind], self.mesh, split, split)
             outs = {"train": (self.place, many, back, one), "report": (many, one)}
             fn = jax.jit(
                 fns[kind],

@@ -12,6 +12,9 @@ import sys
 # on one thread; without it they go to Eigen, which uses all threads.
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type"
 
+# How many threads XLA has; by default as many as cores.
+_THREADS = "PJRT_NPROC"
+
 # glibc returns every large buffer to the kernel, so that each step pays again for the
 # page faults of all its temporaries. Keep them: no mmap, no trimming, which it heeds in
 # the main thread only. Few arenas, as each keeps small ones of its own; with a single
@@ -49,6 +52,20 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Not on a Mac.
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def limit_threads() -> None:
+    """Let XLA compute each operation in one thread, unless the user says otherwise.
+
+    For as many devices as cores: all threads serve every device, so they would wait for
+    each other in operations that are shared between threads.
+    """
+    os.environ.setdefault(_THREADS, "1")
+
+
+def threads() -> int:
+    """How many threads XLA may share an operation between."""
+    return int(os.environ.get(_THREADS) or cores())
 
 
 def has_avx512(info: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> bool:

@@ -23,8 +23,8 @@ def setup(options: Any) -> None:
     if not options.prealloc:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if options.mock_devices:
-        if options.mock_devices >= cpu.cores():  # Else they would share all threads.
-            os.environ.setdefault("PJRT_NPROC", "1")
+        if options.mock_devices >= cpu.cores():
+            cpu.limit_threads()
         jax.config.update("jax_platforms", "cpu")
         if _started() and len(jax.local_devices()) < options.mock_devices:
             raise RuntimeError(
@@ -61,15 +61,15 @@ def _started() -> bool:
 def setup_cache(where: str) -> None:
     """Keep compiled programs in `where`: auto, off or a directory.
 
-    They are kept by the cores that this process may use: XLA makes programs for a CPU
-    for that many, which JAX does not tell apart, so one that was compiled for a single
-    core would not use a second one later.
+    They are kept by the threads that XLA may use: it makes programs for a CPU for that
+    many, which JAX does not tell apart, so one that was compiled for a single core
+    would not use a second one later.
     """
     if where == "off":
         jax.config.update("jax_enable_compilation_cache", False)
         return
     directory = cache_directory() if where == "auto" else pathlib.Path(where)
-    directory /= f"cores{cpu.cores()}"
+    directory /= f"cores{cpu.threads()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -104,7 +104,8 @@ def _pick(
 ) -> list[jax.Device]:
     missing = [i for i in indices if not 0 <= i < len(devices)]
     if missing or not indices:
-        remedy = "jax.mock_devices splits a CPU" if len(devices) < 2 else "count from 0"
+        lone = len(devices) == 1 and devices[0].platform == "cpu"
+        remedy = "jax.mock_devices splits a CPU" if lone else "count from 0"
         raise base.SetupError(
             f"jax.{name}={list(indices)}, but there are {list(devices)}: {remedy}."
         )

@@ -75,7 +75,7 @@ class Head(eqx.Module):
         return self.out(self.mlp(x))
 
     def finish(self, x: Float[Array, "*B U"]) -> dists.Distribution:
-        """The distribution, given what `nets.begin` made for the MLP."""
+        """The distribution, given what `nets.first_maps` made for the MLP."""
         return self.out(self.mlp.finish(x))
 
 
@@ -89,7 +89,7 @@ class DictHead(eqx.Module):
         return self._outputs(self.mlp(x))
 
     def finish(self, x: Float[Array, "*B U"]) -> dict[str, dists.Distribution]:
-        """The distributions, given what `nets.begin` made for the MLP."""
+        """The distributions, given what `nets.first_maps` made for the MLP."""
         return self._outputs(self.mlp.finish(x))
 
     def _outputs(self, x: Float[Array, "*B U"]) -> dict[str, dists.Distribution]:

@@ -183,7 +183,7 @@ class MLP(eqx.Module):
         return x
 
 
-def begin(mlps: Sequence[MLP], x: Float[Array, "*B I"]) -> list[Array]:
+def first_maps(mlps: Sequence[MLP], x: Float[Array, "*B I"]) -> list[Array]:
     """What each MLP is to `finish` for the same input.
 
     On a CPU all first layers are one matrix product: for Track's small heads that is a

@@ -34,12 +34,16 @@ def on_cpu() -> bool:
 
 
 def on_one_cpu() -> bool:
-    """Whether this runs on a CPU and no array is split over several devices.
+    """Whether no array is split over devices, which are CPUs.
 
-    Either there is one, or each works on its own rows, in `sharding.by_rows`.
+    Either there is only one, or each has its own rows.
     """
-    alone = jax.device_count() == 1
-    return on_cpu() and (alone or jax.sharding.get_abstract_mesh().are_all_axes_manual)
+    return on_cpu() and (jax.device_count() == 1 or on_own_rows())
+
+
+def on_own_rows() -> bool:
+    """Whether this is traced for one device of several, in `sharding.by_rows`."""
+    return jax.sharding.get_abstract_mesh().are_all_axes_manual
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -31,11 +31,11 @@ def expect_small_numbers(agent):
     They start with all bins alike. As those go up to 5e8, one unit of rounding in a
     probability is then 0.1 in a prediction, and no two programs agree on advantages.
     """
+    bias = -0.2 * np.abs(np.arange(-127, 128, dtype=np.float32))
     state = agent.save()
-    for path, value in state.items():
-        if path.endswith("bias") and value.shape == (255,):
-            state[path] = -0.2 * np.abs(np.arange(-127, 128, dtype=np.float32))
-    agent.load(state)
+    outs = [k for k, v in state.items() if v.shape == bias.shape and "bias" in k]
+    assert len(outs) == 3  # Reward, value and slow value.
+    agent.load(state | dict.fromkeys(outs, bias))
 
 
 def main(devices: int, mesh: list[int], policy: int) -> None:
@@ -55,6 +55,9 @@ def main(devices: int, mesh: list[int], policy: int) -> None:
         carry, _, metrics = agent.train(carry, kit.batch(agent, seed))
         losses.append({k: float(np.asarray(v)) for k, v in metrics.items()})
     agent.policy(agent.init_policy(2), kit.obs(2))
+    held = agent.acting.newest(wait=True)
+    agent.train(carry, kit.batch(agent, 0))
+    assert all(np.isfinite(x).all() for x in held)  # Not taken over by the update.
     shards = {
         len(leaf.sharding.shard_shape(leaf.shape)) and leaf.sharding.is_fully_replicated
         for leaf in jax.tree.leaves(agent.state.params)

@@ -96,3 +96,15 @@ def test_figures_of_gpus_need_their_library(monkeypatch):
     assert problem.remedy == "pip install 'dreamerv3[gpu]'"
     monkeypatch.setattr(rules.importlib.util, "find_spec", lambda name: name)
     assert check(**{"run.usage.nvsmi": True}) == []
+
+
+def test_devices_fit_together():
+    two = {"jax.mock_devices": 2, "jax.train_devices": (0, 1)}
+    assert check(**two) == []
+    assert check(**two, **{"jax.mesh": (1, 1, 2), "batch_size": 5}) == []
+    (problem,) = check(**two, batch_size=5)
+    assert (problem.key, problem.remedy) == ("batch_size", "for example 6")
+    (problem,) = check(**{**two, "jax.train_devices": (1, 2)})
+    assert problem.rule == "jax.mock_devices 2 makes devices 0 to 1"
+    (problem,) = check(**two, **{"jax.platform": "cuda"})
+    assert problem.rule == "splits a CPU, but jax.platform is cuda"

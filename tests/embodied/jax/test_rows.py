@@ -98,7 +98,9 @@ def test_mlps_begun_together_are_the_mlps_by_themselves(one_cpu, layers, dtype):
     x = jnp.asarray(rng.normal(size=(4, 3, 6)), dtype)
 
     def together(mlps, x):
-        return [m.finish(y) for m, y in zip(mlps, nets.begin(mlps, x), strict=True)]
+        return [
+            m.finish(y) for m, y in zip(mlps, nets.first_maps(mlps, x), strict=True)
+        ]
 
     def apart(mlps, x):
         return [mlp(x) for mlp in mlps]
@@ -122,5 +124,5 @@ def test_mlps_begun_together_are_the_mlps_by_themselves(one_cpu, layers, dtype):
 def test_first_layers_are_one_product_on_one_cpu(one_cpu):
     rng = np.random.default_rng(0)
     mlps = [nets.MLP(rng, 6, 8, 2) for _ in range(3)]
-    program = str(jax.make_jaxpr(lambda x: nets.begin(mlps, x))(jnp.zeros((5, 6))))
+    program = str(jax.make_jaxpr(lambda x: nets.first_maps(mlps, x))(jnp.zeros((5, 6))))
     assert program.count("dot_general") == (1 if one_cpu else 3)
