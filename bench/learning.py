@@ -26,7 +26,9 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
 WINDOW = 1000  # Steps per point of a curve.
+# In one process, whose two cores are a device each: see "Devices" in docs/agent.md.
 SERIAL = "--script train --run.env_processes False"
+SERIAL += " --jax.mock_devices 2 --jax.train_devices 0 1"
 
 
 class Task(NamedTuple):
