@@ -26,9 +26,9 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
 WINDOW = 1000  # Steps per point of a curve.
-# In one process, whose two cores are a device each: see "Devices" in docs/agent.md.
-SERIAL = "--script train --run.env_processes False"
-SERIAL += " --jax.mock_devices 2 --jax.train_devices 0 1"
+IMAGES = "--script train --run.env_processes False"  # All in one process.
+# Without images, a device for each core is faster: see "Devices" in docs/agent.md.
+VECTORS = f"{IMAGES} --jax.mock_devices 2 --jax.train_devices 0 1"
 
 
 class Task(NamedTuple):
@@ -41,9 +41,9 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "track": Task(f"--configs track {SERIAL} --run.steps 12000", 2.29, 14.57, 12),
+    "track": Task(f"--configs track {VECTORS} --run.steps 12000", 2.29, 14.57, 12),
     "track_discrete": Task(
-        f"--configs track {SERIAL} --env.track.discrete True --run.steps 12000",
+        f"--configs track {VECTORS} --env.track.discrete True --run.steps 12000",
         2.29,
         14.57,
         12,
@@ -52,35 +52,35 @@ TASKS = {
         "--configs track --script parallel --run.steps 12000", 2.29, 14.57, 12
     ),
     "cartpole": Task(
-        f"--configs track {SERIAL} --task gymnasium_CartPole-v1 --run.steps 15000 "
+        f"--configs track {VECTORS} --task gymnasium_CartPole-v1 --run.steps 15000 "
         "--run.train_ratio 64",
         22,
         500,
         400,
     ),
     "pendulum": Task(
-        f"--configs track {SERIAL} --task gymnasium_Pendulum-v1 --run.steps 20000 "
+        f"--configs track {VECTORS} --task gymnasium_Pendulum-v1 --run.steps 20000 "
         "--run.train_ratio 64",
         -1200,
         -120,
         -300,
     ),
     "cartpole_swingup": Task(
-        f"--configs track {SERIAL} --task dmc_cartpole_swingup --env.dmc.image False "
+        f"--configs track {VECTORS} --task dmc_cartpole_swingup --env.dmc.image False "
         "--env.dmc.repeat 2 --run.steps 15000 --run.train_ratio 64",
         30,
         880,
         600,
     ),
     "minigrid": Task(
-        f"--configs track {SERIAL} --task minigrid_Empty-6x6-v0 --run.steps 8000 "
+        f"--configs track {IMAGES} --task minigrid_Empty-6x6-v0 --run.steps 8000 "
         "--run.train_ratio 64",
         0.1,
         0.97,
         0.9,
     ),
     "pinpad": Task(
-        f"--configs track {SERIAL} --task pinpad_three --env.pinpad.length 500 "
+        f"--configs track {IMAGES} --task pinpad_three --env.pinpad.length 500 "
         "--run.steps 12000",
         0,
         200,
