@@ -101,7 +101,7 @@ class Run(NamedTuple):
 def main() -> None:
     """Run the tasks and print one line a seed."""
     args = parse()
-    for name in args.tasks:
+    for name in args.tasks or ["track"]:
         task = TASKS[name]
         print(f"{name}: dreamerv3 {task.flags} --seed N --logdir DIR")
         runs = {}
@@ -117,10 +117,13 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tasks", nargs="*", default=["track"], choices=TASKS)
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--keep", type=pathlib.Path, help="directory for curves")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if unknown := set(args.tasks) - set(TASKS):  # `choices` refuse to be left out.
+        parser.error(f"no such task: {', '.join(sorted(unknown))}")
+    return args
 
 
 def train(task: Task, seed: int, logdir: pathlib.Path) -> Run:

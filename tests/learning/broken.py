@@ -77,11 +77,13 @@ BROKEN: dict[str, Callable] = {
 def main() -> None:
     """Print the score that each broken agent ends at."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=list(BROKEN), choices=BROKEN)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BROKEN))
     parser.add_argument("--image", action="store_true", help="see an image, no vector")
     parser.add_argument("--steps", type=int, default=STEPS)
     args = parser.parse_args()
-    for name in args.names:
+    if unknown := set(args.names) - set(BROKEN):  # `choices` refuse to be left out.
+        parser.error(f"no such agent: {', '.join(sorted(unknown))}")
+    for name in args.names or BROKEN:
         with BROKEN[name](), tempfile.TemporaryDirectory() as directory:
             make_env = bind(Corridor, image=args.image)
             scores = learn(make_env, pathlib.Path(directory) / "run", args.steps)
