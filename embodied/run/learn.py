@@ -28,6 +28,15 @@ class Source(Protocol):
         """Take refreshed latents back."""
 
 
+def least_steps(replay: Source, args: elements.Config) -> int:
+    """Steps before the first update: as many as a batch has.
+
+    A replay of ours tells how long sequences are; with `consec_train` it is more.
+    """
+    length = getattr(replay, "length", args.replay_context + args.batch_length)
+    return args.batch_size * length
+
+
 class Learner:
     """Trains the agent on batches of its replay and reports on it."""
 
@@ -41,6 +50,7 @@ class Learner:
         self._agent = agent
         self._replay = replay
         self._args = args
+        self._least = least_steps(replay, args)
         self._stream = agent.stream(make_stream(replay, "train"))
         self._carry = agent.init_train(args.batch_size)
         self._report = Reporter(agent, replay, make_stream, args)
@@ -52,8 +62,8 @@ class Learner:
         self.updates = 0
 
     def ready(self) -> bool:
-        """Whether the replay holds enough sequences for a batch."""
-        return len(self._replay) >= self._args.batch_size
+        """Whether the replay holds enough steps to begin with."""
+        return len(self._replay) > 0 and self._replay.total >= self._least
 
     def untrained_note(self) -> str:
         """What to tell the user at the end if there never was an update."""

@@ -19,7 +19,7 @@ from embodied.core.timer import Timer
 from embodied.core.usage import make_usage
 from embodied.replay import SamplesPerInsert
 from embodied.run import restore, role
-from embodied.run.learn import MakeStream
+from embodied.run.learn import MakeStream, least_steps
 from embodied.run.parallel import bottleneck, options, outbox, wire
 from embodied.run.parallel.lives import Lives
 
@@ -114,7 +114,7 @@ class ReplayStore:
         self._limiter = SamplesPerInsert(
             args.train_ratio / args.batch_length,
             tolerance=4 * args.batch_size,
-            minsize=args.batch_size * sequence_length(replay, args),
+            minsize=least_steps(replay, args),
             ready=lambda: len(replay) > 0,
         )
         self._limiter.found(replay.total)
@@ -234,11 +234,6 @@ class ReplayStore:
     def _next(self, mode: str) -> base.Batch:
         with self._locks[mode], self._timer.section("sample"):
             return next(self._streams[mode])
-
-
-def sequence_length(replay: base.Replay, args: elements.Config) -> int:
-    """Steps per sequence, as a replay of ours tells; with `consec_train` it is more."""
-    return getattr(replay, "length", args.replay_context + args.batch_length)
 
 
 def _is_stored(key: str) -> bool:

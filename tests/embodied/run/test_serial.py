@@ -106,9 +106,9 @@ def test_train_counts_steps_updates_and_episodes(tmp_path):
     setup.train()
     assert int(setup.logger.step) == 200
     assert {w: len(s) for w, s in setup.replay.streams.items()} == {"0": 100, "1": 100}
-    # Eight replayed steps per step, 20 steps per batch, once a batch is there.
-    start = next(n for n in range(2, 200, 2) if 2 * max(0, n // 2 - 5) >= 4)
-    assert setup.agent.updates == (200 - start) * 8 // 20
+    # Eight replayed steps per step, 20 steps per batch, once there are as many steps as
+    # a batch has with its context.
+    assert setup.agent.updates == (200 - 4 * (5 + 1)) * 8 // 20
     assert len(setup.output.values("episode/score")) == 2 * (100 // (LENGTH + 1))
     assert set(np.array(setup.output.values("episode/length")).tolist()) == {LENGTH}
     assert len(setup.replay.updated) == setup.agent.updates
