@@ -7,6 +7,7 @@ python -m tests.learning.broken reset shift
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 import tempfile
 from collections.abc import Callable
@@ -14,24 +15,22 @@ from functools import partial as bind
 from unittest import mock
 
 import jax.numpy as jnp
-import numpy as np
 
 from dreamerv3 import imagination, learning, losses
 from dreamerv3.rssm import RSSM
 from embodied.jax import inputs
-from tests.learning.harness import learn
+from tests.learning.harness import learn, reached
 from tests.learning.tasks import Corridor
-from tests.learning.test_learning import LAST, STEPS
+from tests.learning.test_learning import STEPS
 
 
 def no_lambda_return():
-    """The next reward instead of the λ-return."""
-
-    def next_reward(reward, cont, value, lam):
-        del cont, value, lam
-        return reward[:, 1:]
-
-    return mock.patch.object(losses, "lambda_return", next_reward)
+    """The next reward instead of the λ-return of imagined and of replayed steps."""
+    return mock.patch.multiple(
+        losses,
+        lambda_return=lambda reward, *_: reward[:, 1:],
+        replay_return=lambda last, term, reward, *_: reward[:, 1:],
+    )
 
 
 def no_reset():
@@ -67,6 +66,7 @@ def no_continue():
 
 
 BROKEN: dict[str, Callable] = {
+    "none": contextlib.nullcontext,  # To compare with.
     "return": no_lambda_return,
     "reset": no_reset,
     "shift": wrong_shift,
@@ -75,19 +75,21 @@ BROKEN: dict[str, Callable] = {
 
 
 def main() -> None:
-    """Print the score that each broken agent ends at."""
+    """Print the score that each broken agent reaches."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BROKEN))
     parser.add_argument("--image", action="store_true", help="see an image, no vector")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if unknown := set(args.names) - set(BROKEN):  # `choices` refuse to be left out.
         parser.error(f"no such agent: {', '.join(sorted(unknown))}")
     for name in args.names or BROKEN:
         with BROKEN[name](), tempfile.TemporaryDirectory() as directory:
             make_env = bind(Corridor, image=args.image)
-            scores = learn(make_env, pathlib.Path(directory) / "run", args.steps)
-        print(f"{name}: {np.mean(scores[-LAST:]):.2f}", flush=True)
+            logdir = pathlib.Path(directory) / "run"
+            scores = learn(make_env, logdir, args.steps, args.seed)
+        print(f"{name}: {reached(scores):.2f}", flush=True)
 
 
 if __name__ == "__main__":

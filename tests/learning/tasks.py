@@ -14,7 +14,8 @@ BENCHES = (2, 4)  # Cells, one of which has a bench in each episode.
 EXIT = 6
 MOVES = (-1, 0, 1)
 SIZE = 16  # Of the image.
-OPTIMUM, RANDOM = 6.5, 0.9  # Mean score of perfect and of random play.
+FARE = 0.05  # What a step to either side costs.
+OPTIMUM, RANDOM = 6.35, 0.42  # Mean score of perfect and of random play.
 
 
 class Corridor(base.Env):
@@ -22,8 +23,9 @@ class Corridor(base.Env):
 
     The agent starts in cell 0 of a dark corridor. It sees which cell has the bench, as
     a vector or as an image, but not where it is itself: it has to remember its own
-    actions since the start of the episode. Each step on the bench earns 0.5. The exit
-    earns 1, once: it is the best choice only for an agent that does not know that
+    actions since the start of the episode. Each step on the bench earns 0.5, and moving
+    costs a little, so that an agent that looks only one step ahead never sets out. The
+    exit earns 1, once: it is the best choice only for an agent that does not know that
     episodes end. Episodes are cut after 10 to 20 steps, so that counting on from the
     last one does not help.
     """
@@ -56,12 +58,13 @@ class Corridor(base.Env):
             self._bench = int(self._rng.choice(BENCHES))
             self._left = int(self._rng.integers(10, 21))
             return self._obs(0.0, is_first=True)
-        self._cell = max(0, self._cell + MOVES[int(action["action"])])
+        move = MOVES[int(action["action"])]
+        self._cell = max(0, self._cell + move)
         self._left -= 1
         left = self._cell == EXIT
         self._done = left or self._left == 0
         reward = 1.0 if left else 0.5 * (self._cell == self._bench)
-        return self._obs(reward, is_terminal=left)
+        return self._obs(reward - FARE * abs(move), is_terminal=left)
 
     def _obs(
         self, reward: float, is_first: bool = False, is_terminal: bool = False
