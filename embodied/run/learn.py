@@ -29,12 +29,12 @@ class Source(Protocol):
 
 
 def least_steps(replay: Source, args: elements.Config) -> int:
-    """Steps before the first update: as many as a batch has.
+    """Steps in the replay before the first update: those of `batch_size` sequences.
 
-    A replay of ours tells how long sequences are; with `consec_train` it is more.
+    A replay of ours knows how long its sequences are, which `consec_train` multiplies.
     """
-    length = getattr(replay, "length", args.replay_context + args.batch_length)
-    return args.batch_size * length
+    length = getattr(replay, "length", None)
+    return args.batch_size * (length or args.replay_context + args.batch_length)
 
 
 class Learner:
@@ -50,7 +50,6 @@ class Learner:
         self._agent = agent
         self._replay = replay
         self._args = args
-        self._least = least_steps(replay, args)
         self._stream = agent.stream(make_stream(replay, "train"))
         self._carry = agent.init_train(args.batch_size)
         self._report = Reporter(agent, replay, make_stream, args)
@@ -62,8 +61,10 @@ class Learner:
         self.updates = 0
 
     def ready(self) -> bool:
-        """Whether the replay holds enough steps to begin with."""
-        return len(self._replay) > 0 and self._replay.total >= self._least
+        """Whether the replay has enough for an update; the first needs more."""
+        least = 0 if self.updates else least_steps(self._replay, self._args)
+        enough = len(self._replay) >= self._args.batch_size
+        return enough and self._replay.total >= least
 
     def untrained_note(self) -> str:
         """What to tell the user at the end if there never was an update."""
@@ -73,10 +74,10 @@ class Learner:
             return ""
         steps = args.batch_size * args.batch_length / args.train_ratio
         return (
-            "Nothing was trained: the run ended before its first update, which needs a "
-            f"batch of {args.batch_size} x {args.batch_length} and is due every "
-            f"{steps:g} steps. Run for longer, or choose a smaller batch_size or "
-            "batch_length, or a larger train ratio."
+            "Nothing was trained: the run ended before its first update, which needs "
+            f"the steps of a batch of {args.batch_size} x {args.batch_length} and is "
+            f"then due every {steps:g} steps. Run for longer, or choose a smaller "
+            "batch_size or batch_length, or a larger train ratio."
         )
 
     def update(self) -> None:

@@ -1,4 +1,4 @@
-"""Agents with one part broken, to see that the learning tests notice.
+"""A whole agent and some with one part broken, to see that the learning tests notice.
 
 python -m tests.learning.broken            # All of them; takes a while.
 python -m tests.learning.broken reset shift
@@ -26,11 +26,14 @@ from tests.learning.test_learning import STEPS
 
 def no_lambda_return():
     """The next reward instead of the λ-return of imagined and of replayed steps."""
-    return mock.patch.multiple(
-        losses,
-        lambda_return=lambda reward, *_: reward[:, 1:],
-        replay_return=lambda last, term, reward, *_: reward[:, 1:],
-    )
+
+    def imagined(reward, *_):
+        return reward[:, 1:]
+
+    def replayed(last, term, reward, *_):
+        return reward[:, 1:]
+
+    return mock.patch.multiple(losses, lambda_return=imagined, replay_return=replayed)
 
 
 def no_reset():
@@ -65,8 +68,8 @@ def no_continue():
     return mock.patch.object(imagination, "judge", endless)
 
 
-BROKEN: dict[str, Callable] = {
-    "none": contextlib.nullcontext,  # To compare with.
+AGENTS: dict[str, Callable] = {
+    "whole": contextlib.nullcontext,  # To compare with.
     "return": no_lambda_return,
     "reset": no_reset,
     "shift": wrong_shift,
@@ -75,17 +78,17 @@ BROKEN: dict[str, Callable] = {
 
 
 def main() -> None:
-    """Print the score that each broken agent reaches."""
+    """Print the score that each agent reaches."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BROKEN))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(AGENTS))
     parser.add_argument("--image", action="store_true", help="see an image, no vector")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    if unknown := set(args.names) - set(BROKEN):  # `choices` refuse to be left out.
+    if unknown := set(args.names) - set(AGENTS):  # `choices` refuse to be left out.
         parser.error(f"no such agent: {', '.join(sorted(unknown))}")
-    for name in args.names or BROKEN:
-        with BROKEN[name](), tempfile.TemporaryDirectory() as directory:
+    for name in args.names or AGENTS:
+        with AGENTS[name](), tempfile.TemporaryDirectory() as directory:
             make_env = bind(Corridor, image=args.image)
             logdir = pathlib.Path(directory) / "run"
             scores = learn(make_env, logdir, args.steps, args.seed)

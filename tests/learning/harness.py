@@ -15,6 +15,7 @@ from dreamerv3 import config as settings
 from dreamerv3 import environments, main
 from embodied.core import base
 
+WINDOW = 60  # Episodes that count together, about a thousand steps.
 # The block `track` with more training per step, which makes the tests shorter.
 SETTINGS = {
     "script": "train",
@@ -26,9 +27,6 @@ SETTINGS = {
     "agent.horizon": 100,
     "jax.cache": str(pathlib.Path(tempfile.gettempdir()) / "dreamerv3-test-cache"),
 }
-
-
-WINDOW = 60  # Episodes that count together, about a thousand steps.
 
 
 class Scores:
@@ -79,4 +77,5 @@ def learn(
 
 def reached(scores: list[float]) -> float:
     """The best mean of `WINDOW` episodes in a row; an agent may try something later."""
+    assert len(scores) >= WINDOW, len(scores)
     return float(np.convolve(scores, np.full(WINDOW, 1 / WINDOW), "valid").max())

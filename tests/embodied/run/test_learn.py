@@ -3,7 +3,8 @@
 import elements
 import numpy as np
 
-from embodied.run.learn import Reporter
+from embodied.replay import Replay
+from embodied.run.learn import Reporter, least_steps
 
 
 class Agent:
@@ -28,3 +29,11 @@ def test_numbers_are_averaged_and_videos_are_of_the_last_batch():
     assert result["loss"] == 3
     np.testing.assert_array_equal(result["openloop/image"], np.full((20, 4, 4, 3), 6))
     assert Reporter(Agent(), [0], lambda replay, mode: iter([]), args)() == {}
+
+
+def test_the_first_update_waits_for_the_sequences_of_a_batch(tmp_path):
+    args = elements.Config(batch_size=4, batch_length=5, replay_context=1)
+    assert least_steps(object(), args) == 4 * (1 + 5)
+    replay = Replay(length=1 + 3 * 5, capacity=100, directory=tmp_path)
+    assert least_steps(replay, args) == 4 * (1 + 3 * 5)  # As with consec_train 3.
+    replay.close()

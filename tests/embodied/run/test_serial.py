@@ -117,6 +117,12 @@ def test_train_counts_steps_updates_and_episodes(tmp_path):
     assert expected | {"fps/train", "epstats/image"} <= names
 
 
+def test_updates_wait_for_sequences_to_be_complete(tmp_path):
+    setup = Setup(tmp_path, envs=20)  # 24 steps are soon there, sequences after six.
+    setup.train()
+    assert setup.agent.updates == (200 - 20 * 6) * 8 // 20
+
+
 def test_metrics_are_on_disk(tmp_path):
     Setup(tmp_path).train()
     rows = [
