@@ -16,7 +16,6 @@ from embodied.core.base import SetupError
 from embodied.envs.registry import TaskError
 from embodied.run.supervisor import RoleError
 
-ENV_ROLES = ("env", "eval")  # How their names begin.
 INTERRUPTED = 130  # What a shell says of a program that ended by Ctrl-C.
 
 
@@ -44,8 +43,8 @@ def cli() -> None:
         sys.exit(1)
     except RoleError as error:
         print(f"dreamerv3: the run failed, {error}", file=sys.stderr)
-        if error.name.startswith(ENV_ROLES):
-            print("To try it out alone: dreamerv3 check-env TASK", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("dreamerv3: interrupted", file=sys.stderr)

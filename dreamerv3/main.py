@@ -24,9 +24,11 @@ from dreamerv3.viewing import report
 from embodied.core import base, spacefile
 from embodied.envs import custom
 from embodied.run import parallel
+from embodied.run.supervisor import RoleError
 
 # Scripts that go on in a log directory.
 TRAINING = ("parallel", "train", "train_eval", "train_offline")
+ENV_ROLES = ("env", "eval")  # How the names of environment processes begin.
 PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
@@ -178,9 +180,22 @@ def dispatch(
     args = make_args(config)
     match config.script:
         case "parallel":
-            parallel.combined(
-                agent, replay, replay_eval, env_train, env_eval, stream, logger, args
-            )
+            try:
+                parallel.combined(
+                    agent,
+                    replay,
+                    replay_eval,
+                    env_train,
+                    env_eval,
+                    stream,
+                    logger,
+                    args,
+                )
+            except RoleError as error:
+                if error.name.startswith(ENV_ROLES):
+                    hint = f"dreamerv3 check-env {config.task}"
+                    error.add_note(f"To try it out alone: {hint}")
+                raise
         case "train":
             embodied.run.train(agent, replay, env_train, stream, logger, args)
         case "train_eval":

@@ -189,7 +189,7 @@ def _size_hint(config: elements.Config) -> list[str]:
         return []
     return [
         f"a model with {units:,} recurrent units is very slow on a CPU; "
-        "--configs size1m or size12m is quicker"
+        "--configs size1m or size12m is quicker, and --configs demo is made for one"
     ]
 
 

@@ -48,6 +48,7 @@ def main(argv: Sequence[str]) -> None:
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("task", help="as for --task of training")
     parser.add_argument("--steps", type=int, default=1000, help="steps to make (1000)")

@@ -64,6 +64,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "dreamerv3 eval",
         description="Play episodes with the newest checkpoint of a log directory.",
         epilog="Example: dreamerv3 eval logdir/demo --episodes 100 --video out.mp4",
+        allow_abbrev=False,
     )
     parser.add_argument("logdir", help="log directory of a run")
     parser.add_argument("--episodes", type=int, default=100, help="default: 100")

@@ -53,6 +53,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Write the policy of the newest checkpoint, with its parameters, "
         "to a file that needs only JAX to run; docs/deployment.md shows how.",
         epilog="Example: dreamerv3 export logdir/demo -o policy.zip --batch 1",
+        allow_abbrev=False,
     )
     parser.add_argument("logdir", help="log directory of a run")
     parser.add_argument(

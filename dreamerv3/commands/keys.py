@@ -25,6 +25,7 @@ def main(argv: Sequence[str]) -> None:
         description="Make the keys that roles on several machines need.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("directory", help="where to; made if it is not there")
     directory = parser.parse_args(argv).directory

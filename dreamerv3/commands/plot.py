@@ -150,6 +150,7 @@ def parser() -> argparse.ArgumentParser:
         description="Draw learning curves of many runs and seeds into a file.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     result.add_argument(
         "logdir", nargs="+", help="log directories, directories of them, or patterns"

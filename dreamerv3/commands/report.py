@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         description="Write one HTML file about a run, to send to someone.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     result.add_argument("logdir", help="the log directory of a run")
     result.add_argument(

@@ -63,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
         description="Look at runs in the browser, also while they train.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     result.add_argument(
         "logdir", nargs="+", help="log directories, directories of them, or patterns"

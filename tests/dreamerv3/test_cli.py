@@ -1,11 +1,13 @@
 """How the command ends when it does not end well."""
 
 import re
+import sys
 
 import pytest
 
 from dreamerv3 import cli
 from dreamerv3.config import ConfigError
+from embodied.run import parallel
 from embodied.run.supervisor import RoleError
 
 
@@ -42,14 +44,16 @@ def test_the_version(capsys):
 
 
 @pytest.mark.parametrize(("name", "told"), [("env3", True), ("agent", False)])
-def test_a_run_that_failed(monkeypatch, capsys, name, told):
-    def fail(argv):
+def test_a_run_that_failed(monkeypatch, capsys, tmp_path, name, told):
+    def fail(*_):
         raise RoleError(name, 6, "Traceback\nValueError: the motor is stuck")
 
-    monkeypatch.setattr(cli, "dispatch", fail)
+    words = ["--configs", "debug", "--task", "bounce_16", "--logdir", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["dreamerv3", *words])
+    monkeypatch.setattr(parallel, "combined", fail)
     with pytest.raises(SystemExit) as info:
         cli.cli()
     assert info.value.code == 1
     text = capsys.readouterr().err
     assert f"the run failed, role '{name}' failed 6 times" in text
-    assert ("dreamerv3 check-env TASK" in text) == told
+    assert ("dreamerv3 check-env bounce_16" in text) == told
