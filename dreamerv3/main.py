@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial as bind
 from typing import Any
 
@@ -164,6 +165,17 @@ def ask_spaces(config: elements.Config) -> spacefile.Pair:
     return look(config)[0]
 
 
+@contextlib.contextmanager
+def naming_task(task: str) -> Iterator[None]:
+    """Tell with the failure of an environment how to try it out, if it has a name."""
+    try:
+        yield
+    except RoleError as error:
+        if task and error.name.startswith(ENV_ROLES):
+            error.add_note(f"To try it out alone: dreamerv3 check-env {task}")
+        raise
+
+
 def dispatch(
     config: elements.Config,
     obs_space: base.Spaces,
@@ -180,7 +192,7 @@ def dispatch(
     args = make_args(config)
     match config.script:
         case "parallel":
-            try:
+            with naming_task("" if factory else config.task):
                 parallel.combined(
                     agent,
                     replay,
@@ -191,11 +203,6 @@ def dispatch(
                     logger,
                     args,
                 )
-            except RoleError as error:
-                if error.name.startswith(ENV_ROLES):
-                    hint = f"dreamerv3 check-env {config.task}"
-                    error.add_note(f"To try it out alone: {hint}")
-                raise
         case "train":
             embodied.run.train(agent, replay, env_train, stream, logger, args)
         case "train_eval":
