@@ -8,16 +8,18 @@ READY = .venv/ready$(if $(filter-out dev,$(EXTRAS)),-$(subst $(comma),-,$(EXTRAS
 ARGS ?=
 EXTRAS ?= dev
 
-.PHONY: help install train test slow chaos check bench lock clean
+.PHONY: help install train unit test slow nightly chaos check bench lock clean
 
 help:
 	@echo "make install set up .venv, as train, test and check do by themselves"
 	@echo "make train   train the demo task on this machine (ARGS='--seed 1' adds flags)"
+	@echo "make unit    run the tests that neither start a process nor compile"
 	@echo "make test    run the tests"
 	@echo "make slow    run the tests that take minutes"
+	@echo "make nightly run the long fault tests"
 	@echo "make chaos   kill a random process every ten seconds for five minutes"
 	@echo "make check   lint, formatting and types"
-	@echo "make bench   measure speed against the floors of this machine"
+	@echo "make bench   measure speed against the floors of this machine; keeps the ratios"
 	@echo "make lock    resolve requirements.lock again"
 	@echo "make clean   remove .venv and caches"
 
@@ -26,14 +28,26 @@ install: $(READY)
 train: $(READY)
 	@$(BIN)/dreamerv3 --configs demo $(ARGS)
 
+# Tests that only compute share the cores; those with processes need them alone. What is
+# left of ARGS may be of one kind only, so that the other finds no test (5).
+PYTEST := $(BIN)/python -m pytest
+TOGETHER := -n auto --dist loadfile
+
+unit: $(READY)
+	@$(PYTEST) $(TOGETHER) -m "not slow and not process and not compile" $(ARGS)
+
 test: $(READY)
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(PYTEST) $(TOGETHER) -m "not slow and not process" $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTEST) -m "not slow and process" $(ARGS) || [ $$? -eq 5 ]
 
 slow: $(READY)
-	@$(BIN)/python -m pytest -m "slow or golden" $(ARGS)
+	@$(PYTEST) -m "(slow or golden) and not nightly" $(ARGS)
+
+nightly: $(READY)
+	@$(PYTEST) -m nightly -s $(ARGS)
 
 chaos: $(READY)
-	@$(BIN)/python -m pytest -m slow -s tests/e2e/test_chaos.py $(ARGS)
+	@$(PYTEST) -m slow -s tests/e2e/test_chaos.py $(ARGS)
 
 check: $(READY)
 	@echo "Checking lint, formatting and types"
@@ -41,8 +55,14 @@ check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+# Learning curves, bench/learning.py, take hours and are run by hand.
+BENCHES := agent parallel replay rpc view
+
+bench: export BENCH_HISTORY := bench/history.jsonl
 bench: $(READY)
-	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for name in $(BENCHES); do \
+	  echo "== bench/$$name.py"; $(BIN)/python bench/$$name.py || exit 1; done
+	@$(BIN)/python bench/history.py
 
 # Versions are pinned by requirements.lock, which is a constraint for every extra.
 $(READY): pyproject.toml requirements.lock

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pathlib
 import resource
 import subprocess
 import sys
@@ -25,13 +24,13 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import elements
+import history
 import jax
 import jax.numpy as jnp
 import numpy as np
 from elements import Space
-from ruamel.yaml import YAML
 
-import dreamerv3
+from dreamerv3.settings import config as settings
 
 FLAGS = {
     "reward": Space(np.float32),
@@ -71,9 +70,8 @@ CASES = {
 
 def load_config(preset: str, batch: int, length: int, **updates: Any) -> Any:
     """The agent's part of the config."""
-    path = pathlib.Path(dreamerv3.__file__).parent / "configs.yaml"
-    blocks = YAML(typ="safe").load(path.read_text())
-    config = elements.Config(blocks["defaults"]).update(blocks[preset])
+    blocks = settings.read_blocks()
+    config = settings.to_config(blocks.defaults).update(blocks.presets[preset])
     sizes = {"batch_size": batch, "batch_length": length, "report_length": length}
     config = config.update(sizes | updates)
     top = ("seed", "jax", "batch_size", "batch_length", "report_length")
@@ -256,6 +254,9 @@ def main() -> None:
         result = in_process(name)
         public, target = CASES.get(name, (None, None))
         row = [result["seconds"], public, target, target and target * scale]
+        if public:
+            ratio = public * scale / result["seconds"]
+            history.record("agent", {f"{name} to public": ratio})
         cells = "".join(f"{x:>10.4f}" if x else f"{'-':>10}" for x in row)
         print(f"{name:<28}{cells}{result['gigabytes']:>8.2f}GB", flush=True)
 

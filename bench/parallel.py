@@ -23,7 +23,10 @@ import threading
 import time
 from typing import Any, NamedTuple
 
+import history
 import psutil
+
+from embodied.core import runfiles
 
 BATCH, LENGTH, RATIO = 8, 32, 32
 PUBLIC_STEPS, PUBLIC_FRAMES, PUBLIC_ALONE = 1.0, 32.0, 266.0
@@ -69,7 +72,7 @@ def measure_run(seconds: float, envs: int, more: list[str]) -> Speed:
         command = [sys.executable, "-m", "dreamerv3", *flags(logdir, envs), *more]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            rows = Rows(logdir / "metrics.jsonl", process)
+            rows = Rows(logdir / runfiles.METRICS, process)
             rows.wait(WARM_UP, START_TIMEOUT)
             before, start, first = cpu_times(logdir), time.monotonic(), len(rows.read())
             rows.wait(WARM_UP + int(seconds / LOG_EVERY), 3 * seconds)
@@ -118,11 +121,10 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def cpu_times(logdir: pathlib.Path) -> dict[str, float]:
     """CPU seconds of each role so far."""
-    roles = json.loads((logdir / "roles.json").read_text())
     result = {}
-    for name, role in roles.items():
-        times = psutil.Process(role["pid"]).cpu_times()
-        result[name] = times.user + times.system
+    for role in runfiles.read_roles(logdir / runfiles.ROLES):
+        times = psutil.Process(role.pid).cpu_times()
+        result[role.name] = times.user + times.system
     return result
 
 
@@ -157,6 +159,7 @@ def run_alone(seconds: float) -> float:
 def show(speed: Speed, alone: list[float]) -> None:
     allowed = mean(alone)
     share, times = speed.frames / allowed, speed.frames / PUBLIC_FRAMES
+    history.record("parallel", {"trained frames to the train step alone": share})
     shown = ", ".join(f"{value:.0f}" for value in alone)
     print(f"train step alone    {allowed:8.1f} frames/s ({shown}; public 266)")
     print(f"run, trained        {speed.frames:8.1f} frames/s (public 30 to 34)")

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dreamerv3 import decoder, imagination
-from dreamerv3.rollout import Latent
-from dreamerv3.rssm import feature
+from dreamerv3.model import decoder, imagination
+from dreamerv3.model.latents import Latent
+from dreamerv3.model.rssm import feature
 from embodied.jax import devices
 
 
@@ -23,9 +23,9 @@ def total(tree: Any) -> Any:
 
 def part_functions(agent: Any, data: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """One compiled function per part, bound to inputs of the right shapes."""
-    learner, state = agent.model.learner, agent.state
-    batch, steps = data["reward"].shape[0], data["reward"].shape[1] - learner.context
-    seq = jax.jit(learner.sequence)(agent.init_train(batch), data)
+    model, state = agent.model, agent.state
+    batch, steps = data["reward"].shape[0], data["reward"].shape[1] - model.context
+    seq = jax.jit(model.sequence)(agent.init_train(batch), data)
     rows, key, params = data["rows"], agent.key, state.params
     rssm = params.dyn
     latent = Latent(
@@ -52,15 +52,15 @@ def part_functions(agent: Any, data: dict[str, Any]) -> dict[str, Callable[[], A
 
     def imagine(params: Any, latent: Any, rows: Any) -> Any:
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), latent)
-        noise = learner.imag_noise(params, rows, steps, key)
-        return imagination.imagine(params, flat, noise, learner.actions)
+        noise = model.imag_noise(params, rows, steps, key)
+        return imagination.imagine(params, flat, noise, model.actions)
 
     def behavior(params: Any, latent: Any, state: Any, seq: Any, rows: Any) -> Any:
-        terms = learner.behavior_loss(params, state, seq, latent, rows, key)[0]
+        terms = model.behavior_loss(params, state, seq, latent, rows, key)[0]
         return total(terms)
 
     def optimise(params: Any, opt: Any, grads: Any) -> Any:
-        updates, opt = learner.opt.update(grads, opt, params)
+        updates, opt = model.opt.update(grads, opt, params)
         return optax.apply_updates(params, updates), opt
 
     calls = {

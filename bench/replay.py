@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import history
 import numpy as np
 from replay_large import measure as measure_large
 
@@ -132,16 +133,39 @@ def insert_rate(replay: Replay, batches: int, repeats: int = 5) -> float:
     return batches // repeats * ENVS / seconds
 
 
-def single_rate(replay: Replay, count: int, repeats: int = 5) -> float:
-    """Steps per second through `add`."""
+class Ring:
+    """A plain ring buffer of arrays: what storing a step costs at least."""
+
+    def __init__(self, capacity: int, step: Step):
+        self._arrays = {
+            key: np.ones((capacity, *value.shape), value.dtype)
+            for key, value in step.items()
+        }
+        self._capacity, self._next = capacity, 0
+
+    def add(self, step: Step, worker: int) -> None:
+        """Overwrite the oldest step."""
+        del worker
+        for key, value in step.items():
+            self._arrays[key][self._next] = value
+        self._next = (self._next + 1) % self._capacity
+
+
+def measure_single(replay: Replay, report: Report, count: int = 4096) -> None:
+    """One step at a time, in turns with a plain ring buffer."""
     stacked = make_steps(ENVS)
     steps = [{k: v[i] for k, v in stacked.items()} for i in range(ENVS)]
 
-    def insert() -> None:
-        for index in range(count // repeats):
-            replay.add(steps[index % ENVS], 100 + index % ENVS)
+    def insert(target: Replay | Ring) -> None:
+        for index in range(count):
+            target.add(steps[index % ENVS], 100 + index % ENVS)
 
-    return count // repeats / best(insert, repeats)
+    ring = Ring(16384, steps[0])
+    floor, single = in_turns([lambda: insert(ring), lambda: insert(replay)], 12)
+    report.rate("floor: ring buffer of arrays", count / floor)
+    report.rate("insert one by one", count / single, "insert", 2)
+    print(f"{'':<34}{floor / single:>12.2f}x the ring buffer (goal 0.25x)", flush=True)
+    report.record("insert one by one to a ring buffer", floor / single)
 
 
 def threaded(work: Callable[[int], None], threads: int) -> float:
@@ -163,10 +187,20 @@ def update_rate(replay: Replay) -> float:
 
 
 class Report:
-    """Prints one line per measurement."""
+    """Prints one line per measurement, and records ratios."""
 
     def __init__(self, scale: float):
         self._scale = scale  # How much faster this machine copies.
+        self._place = ""
+
+    def begin(self, place: str, text: str) -> None:
+        """What follows is measured in memory or on disk."""
+        self._place = place
+        print(f"\n{text}")
+
+    def record(self, name: str, ratio: float) -> None:
+        """Keep a ratio in the history of speed."""
+        history.record("replay", {f"{name}, {self._place}": ratio})
 
     def rate(self, name: str, value: float, public: str = "", goal: float = 0) -> float:
         """A rate, and how it compares with the public implementation."""
@@ -174,6 +208,7 @@ class Report:
         if public:
             plain = value / PUBLIC[public]
             line += f"{plain:>8.2f}x public, {plain / self._scale:.2f}x scaled"
+            self.record(f"{name} to public", plain / self._scale)
             line += f" (goal {goal}x)"
         print(line, flush=True)
         return value
@@ -201,6 +236,7 @@ def measure_sampling(replay: Replay, report: Report, args: argparse.Namespace) -
     report.rate("sample 16x65", 1 / one[1], "sample", 1.2)
     speed = nbytes / one[1] / 1e9
     print(f"{'':<34}{speed:>12.1f} GB/s = {one[0] / one[1]:.0%} of floor (goal 70%)")
+    report.record("sample 16x65 to floor", one[0] / one[1])
     count = 30
 
     def floor_threads() -> None:
@@ -283,7 +319,7 @@ def measure(directory: str | None, report: Report, args: argparse.Namespace) -> 
     rate = insert_rate(replay, batches)
     report.rate("insert at capacity", rate, "capacity", 5)
     report.ratio(rate / fresh, "before it")
-    report.rate("insert one by one", single_rate(replay, args.steps // 4), "insert", 2)
+    measure_single(replay, report)
     measure_threaded_inserts(replay, report, args)
     replay.close()
 
@@ -326,12 +362,12 @@ def main() -> None:
     report = Report(copy / PUBLIC_COPY)
     directory = tempfile.mkdtemp(dir=args.directory)
     try:
-        print(f"\nOn disk, in {directory}")
+        report.begin("on disk", f"On disk, in {directory}")
         measure(directory, report, args)
     finally:
         shutil.rmtree(directory)
     gc.collect()  # The mapped files go, so that both kinds have the same room.
-    print("\nIn memory")
+    report.begin("in memory", "In memory")
     measure(None, report, args)
 
 

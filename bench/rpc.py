@@ -1,11 +1,12 @@
-"""Measures `embodied.rpc` against a bare ZeroMQ exchange and the public figures.
+"""Measures `embodied.rpc` against bare ZeroMQ, portal and the public figures.
 
     python bench/rpc.py [--seconds 3] [--repeats 2] [--only act,sample_batch]
 
 Each case runs ours and the floor in turn and reports the best of some repeats, as other
 work on the machine only ever slows things down. The floor sends the same bytes through
-ROUTER and DEALER sockets with nothing else done in Python. Public figures were measured
-on another machine: see `../tools/calibrate.py`.
+ROUTER and DEALER sockets with nothing else done in Python. Portal has neither partial
+batches nor several environments in a call. Public figures were measured on another
+machine: see `../tools/calibrate.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import history
 import numpy as np
+import rpc_portal
 import zmq
 
 from embodied import rpc
@@ -81,12 +84,24 @@ def request(case: Case) -> Any:
     return 1
 
 
-def serve_ours(case: Case, address: str, pipe: Any) -> None:
+def functions() -> dict[str, Callable[..., Any]]:
+    """What is called, but for `act`."""
     sample = {"step": np.zeros(SAMPLE, np.uint8)}
+    return {"tiny": abs, "add_batch": len, "sample_batch": lambda _: sample}
+
+
+def serve_portal(case: Case, address: str, pipe: Any) -> None:
+    rpc_portal.serve(functions(), {"act": act_whole}, case.batch, pipe)
+
+
+def call_portal(case: Case, address: str) -> Callable[[], Callable[[], Any]]:
+    return rpc_portal.caller(case.method, request(case), address)
+
+
+def serve_ours(case: Case, address: str, pipe: Any) -> None:
     server = rpc.BatchServer(address, "bench")
-    server.bind("tiny", abs)
-    server.bind("add_batch", len)
-    server.bind("sample_batch", lambda _: sample)
+    for name, function in functions().items():
+        server.bind(name, function)
     if case.batch:
         args = {"batch": case.batch, "timeout": 0.01, "spaces": SPACES}
         server.bind("act", act, **args)
@@ -98,6 +113,10 @@ def serve_ours(case: Case, address: str, pipe: Any) -> None:
 
 def act(batch: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
     return {"action": batch["envid"][:rows], "reset": batch["is_last"][:rows]}
+
+
+def act_whole(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return act(batch, len(batch["envid"]))
 
 
 def call_ours(case: Case, address: str) -> Callable[[], Callable[[], Any]]:
@@ -154,8 +173,15 @@ def call_floor(case: Case, address: str) -> Callable[[], Callable[[], Any]]:
     return begin
 
 
-def run_client(case: Case, ours: bool, address: str, seconds: float, pipe: Any) -> None:
-    begin = (call_ours if ours else call_floor)(case, address)
+KINDS = {
+    "ours": (serve_ours, call_ours),
+    "floor": (serve_floor, call_floor),
+    "portal": (serve_portal, call_portal),
+}
+
+
+def run_client(case: Case, kind: str, address: str, seconds: float, pipe: Any) -> None:
+    begin = KINDS[kind][1](case, address)
     pipe.send("ready")
     pipe.recv()
     times, calls = [], []
@@ -164,20 +190,23 @@ def run_client(case: Case, ours: bool, address: str, seconds: float, pipe: Any) 
         calls.append((now, begin()))
         if len(calls) >= case.ahead:
             start, end = calls.pop(0)
-            end()
+            try:
+                end()
+            except TimeoutError:  # No full batch any more.
+                break
             times.append(time.perf_counter() - start)
     for _, end in calls:
         end()
     pipe.send(np.array(times))
 
 
-def measure(case: Case, ours: bool, seconds: float) -> Result:
+def measure(case: Case, kind: str, seconds: float) -> Result:
     """One run with fresh processes."""
     address = "{auto}"
-    server, pipe = start(serve_ours if ours else serve_floor, case, address)
+    server, pipe = start(KINDS[kind][0], case, address)
     address = receive(pipe)
     made = [
-        start(run_client, case, ours, address, seconds) for _ in range(case.clients)
+        start(run_client, case, kind, address, seconds) for _ in range(case.clients)
     ]
     for _, client in made:
         receive(client)
@@ -194,7 +223,8 @@ def measure(case: Case, ours: bool, seconds: float) -> Result:
 
 def start(target: Callable[..., None], *args: Any) -> tuple[Any, Any]:
     ours, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=target, args=(*args, theirs), daemon=True)
+    alone = target is not serve_portal  # Which has a child.
+    process = SPAWN.Process(target=target, args=(*args, theirs), daemon=alone)
     process.start()
     return process, ours
 
@@ -209,8 +239,8 @@ def report(case: Case, args: argparse.Namespace) -> None:
     better = min if case.scale == 1 and "µs" in case.name else max
     found: dict[str, tuple[float, Result]] = {}
     for _ in range(args.repeats):
-        for kind, ours in [("ours", True), ("floor", False)]:
-            result = measure(case, ours, args.seconds)
+        for kind in KINDS if not case.rows else ("ours", "floor"):
+            result = measure(case, kind, args.seconds)
             value = result.rate * case.scale
             value = 1e6 * result.median if better is min else value
             found[kind] = better(found.get(kind, (value, result)), (value, result))
@@ -218,10 +248,16 @@ def report(case: Case, args: argparse.Namespace) -> None:
     public = f"{case.public:8.0f}" if case.public else "       -"
     ratio = ours / case.public if case.public else float("nan")
     ratio = 1 / ratio if better is min else ratio
+    ratios = {f"{case.name} to {k}": ours / v for k, (v, _) in found.items()}
+    ratios = {k: 1 / v if better is min else v for k, v in ratios.items()}
+    del ratios[f"{case.name} to ours"]
+    history.record("rpc", ratios)
+    portal = f"{found['portal'][0]:8.0f}" if "portal" in found else "       -"
     met = ours <= case.target if better is min else ours >= case.target
     print(
         f"{case.name:28s} {ours:8.0f} {found['floor'][0]:8.0f} "
-        f"{public} {ratio:6.1f}x {case.target:8.0f} {'met' if met else 'NOT MET':8s}"
+        f"{portal} {public} {ratio:6.1f}x {case.target:8.0f} "
+        f"{'met' if met else 'NOT MET':8s}"
         f"{1e3 * result.median:7.2f} {1e3 * result.p99:7.2f}",
         flush=True,
     )
@@ -251,7 +287,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="methods, separated by commas")
     args = parser.parse_args()
     print(
-        f"{'':28s} {'ours':>8s} {'floor':>8s} {'public':>8s} "
+        f"{'':28s} {'ours':>8s} {'floor':>8s} {'portal':>8s} {'public':>8s} "
         f"{'ratio':>7s} {'target':>8s} {'':8s}{'median':>7s} {'p99 ms':>7s}"
     )
     for case in CASES:

@@ -14,7 +14,8 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dreamerv3 import config, flags, main
+from dreamerv3 import main
+from dreamerv3.settings import config, flags
 from embodied.envs import custom
 
 _starting: list[str] = []  # Programs whose call of `train` is under way.
@@ -36,7 +37,7 @@ def train(
     blocks of settings. Other settings go by their key, `logdir="logdir/first"`, by
     their group, `run={"steps": 1000}`, or by both, `**{"run.steps": 1000}`.
 
-    Mistakes raise before anything is started: `dreamerv3.config.ConfigError` for
+    Mistakes raise before anything is started: `dreamerv3.ConfigError` for
     settings, `embodied.envs.registry.TaskError` for a task that cannot be made or
     reset, or whose first observation breaks its spaces, and
     `embodied.core.wrappers.SpaceError` for one whose spaces no agent can take.
@@ -50,7 +51,7 @@ def train(
         if factory:
             custom.hold(task, factory)
         names = [configs] if isinstance(configs, str) else list(configs)
-        values = {"task": [task], **_words(overrides, blocks.defaults)}
+        values = {"task": [task], **flag_values(overrides, blocks.defaults)}
         typed = flags.Flags(False, False, names, values)
         return main.start(blocks, typed, [], factory)
 
@@ -151,17 +152,19 @@ def _import_program(file: str) -> None:
         raise GuardError(str(error)) from None  # Its own frames say nothing more.
 
 
-def _words(overrides: Mapping[str, Any], defaults: config.Flat) -> dict[str, list[Any]]:
+def flag_values(
+    overrides: Mapping[str, Any], defaults: config.Flat
+) -> dict[str, list[Any]]:
     """Overrides as flags: dotted keys, each with a list of values."""
-    words: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for key, value in overrides.items():
         if isinstance(value, Mapping) and key in defaults:
-            words[key] = [json.dumps(value)]
+            values[key] = [json.dumps(value)]
         elif isinstance(value, Mapping):
             children = {f"{key}.{name}": child for name, child in value.items()}
-            words.update(_words(children, defaults))
+            values.update(flag_values(children, defaults))
         elif isinstance(value, list | tuple):
-            words[key] = list(value)
+            values[key] = list(value)
         else:
-            words[key] = [str(value) if isinstance(value, pathlib.Path) else value]
-    return words
+            values[key] = [str(value) if isinstance(value, pathlib.Path) else value]
+    return values

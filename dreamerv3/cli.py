@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 
-from dreamerv3 import config, flags
 from dreamerv3.commands.base import COMMANDS, CommandError
-from dreamerv3.config import ConfigError, Problem
-from embodied.core import wrappers
+from dreamerv3.settings import config, flags
+from dreamerv3.settings.config import ConfigError, Problem
+from embodied.core import extras, wrappers
 from embodied.core.base import SetupError
 from embodied.envs.registry import TaskError
-from embodied.run.supervisor import RoleError
+from embodied.process.supervisor import RoleError
 
+MOVED = ("env", "learner")  # Commands of release 0.1.
 INTERRUPTED = 130  # What a shell says of a program that ended by Ctrl-C.
 
 
@@ -30,10 +31,10 @@ def cli() -> None:
         problem = Problem("task", error.task, error.rule, error.remedy)
         print(flags.problems_text([problem]), file=sys.stderr)
         sys.exit(2)
-    except wrappers.SpaceError as error:  # Of an environment made or reset.
-        remedy = "dreamerv3 check-env TASK finds all of what is wrong with it"
-        problem = Problem("task", "", str(error), remedy)
-        print(flags.problems_text([problem]), file=sys.stderr)
+    except wrappers.SpaceError as error:  # Of an environment made, reset or stepped.
+        print(f"dreamerv3: the environment breaks its rules\n{error}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
         sys.exit(2)
     except CommandError as error:
         print(f"dreamerv3 {sys.argv[1]}: {error}", file=sys.stderr)
@@ -60,8 +61,10 @@ def dispatch(argv: Sequence[str]) -> None:
     if word in COMMANDS:
         name = word.replace("-", "_")
         module = importlib.import_module(f"dreamerv3.commands.{name}")
-        module.main(argv[1:])
+        module.run(argv[1:])
         return
+    if word in MOVED:
+        raise CommandError(f"was replaced; use: dreamerv3 {moved_to(word, argv[1:])}")
     if word == "--version":
         print(version())
         return
@@ -74,11 +77,22 @@ def dispatch(argv: Sequence[str]) -> None:
     main.main(argv)
 
 
+def moved_to(word: str, words: Sequence[str]) -> str:
+    """The command for what `dreamerv3 env` or `dreamerv3 learner` did."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--connect", "--key", "--spaces", "--task"):
+        parser.add_argument(flag, nargs="?")
+    given, rest = parser.parse_known_args(words)
+    if given.spaces:
+        return f"check-env {given.task or 'TASK'} --spaces {given.spaces}"
+    found = ["join", "HOST:PORT", "--key", f"{word}.json", word]
+    found += [*(["--task", given.task] if given.task else []), *rest]
+    return f"{' '.join(found)}, where HOST:PORT is run.coordinator_addr of the run"
+
+
 def version() -> str:
     """Name and version of the package: the whole one, or the one for environments."""
-    names = {found.name for found in importlib.metadata.distributions()}
-    name = "dreamerv3" if "dreamerv3" in names else "dreamerv3-env"
-    return f"{name} {importlib.metadata.version(name)}"
+    return f"{extras.distribution()} {extras.version()}"
 
 
 def nearest_commands(word: str) -> list[str]:
@@ -87,3 +101,7 @@ def nearest_commands(word: str) -> list[str]:
         return []
     alike = [name for name in COMMANDS if name[:3] == word[:3]]
     return alike or config.nearest(word, COMMANDS)
+
+
+if __name__ == "__main__":
+    cli()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial as bind
@@ -16,18 +17,22 @@ import embodied.metrics
 import embodied.replay
 import embodied.run
 import embodied.streams
-from dreamerv3 import config as settings
-from dreamerv3 import flags, logdir, offline, outputs, placement, plan, rules
-from dreamerv3.config import ConfigError, Problem
+from dreamerv3 import environments, offline, outputs, placement
 from dreamerv3.environments import EnvFactory, make_env, try_reset
-from dreamerv3.flags import SCRIPTS
+from dreamerv3.public import keys as public_keys
+from dreamerv3.settings import config as settings
+from dreamerv3.settings import flags, logdir, plan, rules
+from dreamerv3.settings.config import ConfigError, Problem
+from dreamerv3.settings.flags import SCRIPTS
+from dreamerv3.settings.schema import AgentSettings, Settings
 from dreamerv3.viewing import report
-from embodied.core import base, spacefile
-from embodied.envs import custom
+from embodied.core import base, spacefile, wrappers
+from embodied.envs import custom, original
+from embodied.process.supervisor import RoleError
 from embodied.run import parallel
-from embodied.run.supervisor import RoleError
+from embodied.run.settings import RunSettings
 
-# Scripts that go on in a log directory.
+# Scripts that resume a log directory.
 TRAINING = ("parallel", "train", "train_eval", "train_offline")
 ENV_ROLES = ("env", "eval")  # How the names of environment processes begin.
 PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
@@ -60,42 +65,54 @@ def start(
     """
     values, saved = resolve(blocks, typed, problems)
     config = settings.to_config(values)
+    for note in public_keys.notes(typed.values):
+        elements.print(note, flush=True)
     if config.script in placement.SCRIPTS:
         elements.print(placement.describe(config), flush=True)
         with outputs.terminal(config):
             place(config)
         return pathlib.Path(config.logdir)
     # Raises before anything is written.
-    spaces, notes = look(config, factory, reset=True)
+    spaces, env = look(config, factory, reset=True)
+    notes = env.notes if env else ()
     trains = config.script in TRAINING
     if trains and (problems := logdir.check_spaces(config.logdir, *spaces)):
         raise ConfigError(problems)
     if not trains:
         tell_changes(saved, values)
         elements.print(plan.describe(config, *spaces, notes), flush=True)
-        with outputs.terminal(config):
+        with outputs.terminal(config), naming_task("" if factory else config.task):
             dispatch(config, *spaces, factory)
         return pathlib.Path(config.logdir)
     with logdir.hold(config.logdir):
         tell_changes(saved, values)
         logdir.save(values)
         spacefile.write(config.logdir, *spaces)
+        keep_original(config, env)
         elements.print(plan.describe(config, *spaces, notes), flush=True)
-        with outputs.terminal(config):
+        with outputs.terminal(config), naming_task("" if factory else config.task):
             dispatch(config, *spaces, factory)
         elements.print(plan.closing(config), flush=True)
         write_report(config)
     return pathlib.Path(config.logdir)
 
 
+def keep_original(config: Settings, env: base.Env | None) -> None:
+    """Write what `Player.predict` needs; a remote environment leaves what is there."""
+    if env:
+        original.write(config.logdir, original.describe(env))
+    elif config.script == offline.SCRIPT:
+        original.write(config.logdir, offline.read_original(config))
+
+
 def tell_changes(saved: settings.Flat, values: settings.Flat) -> None:
-    """Say which settings are no longer those of the run that goes on."""
+    """Print which settings differ from those of the resumed run."""
     for key, (old, new) in logdir.differences(saved, values).items():
-        if key != "script":  # Else another look at the same run, no change of it.
+        if key != "script":  # Other scripts only read the run.
             elements.print(f"Changed since the last run: {key} from {old} to {new}.")
 
 
-def write_report(config: elements.Config) -> None:
+def write_report(config: Settings) -> None:
     """One file about the run in its log directory; training is over if it fails."""
     if not config.logger.report:
         return
@@ -131,26 +148,26 @@ def resolve(
 
 
 def look(
-    config: elements.Config,
+    config: Settings,
     factory: Callable[..., Any] | None = None,
     reset: bool = False,
-) -> tuple[spacefile.Pair, Sequence[str]]:
-    """What the agent will see and do, and what a person should know of that.
+) -> tuple[spacefile.Pair, base.Env | None]:
+    """Spaces of the agent, and the closed environment that has them, if there is one.
 
-    With `reset` an environment that cannot be reset is refused.
+    With `reset` an environment that cannot be reset is rejected.
     """
     if not offline.has_env(config):
-        return offline.spaces(config), ()
+        return offline.spaces(config), None
     known = known_spaces(config.flat)
     if known:
-        return known, ()
+        return known, None
     env = make_env(config, 0, factory=factory)
     if reset:
         try_reset(env, config.task)
     env.close()
     if config.script == offline.SCRIPT:
         offline.check_env(config, env)
-    return (env.obs_space, env.act_space), env.notes
+    return (env.obs_space, env.act_space), env
 
 
 def known_spaces(values: settings.Flat) -> spacefile.Pair | None:
@@ -160,24 +177,26 @@ def known_spaces(values: settings.Flat) -> spacefile.Pair | None:
     return spacefile.read(values["logdir"])
 
 
-def ask_spaces(config: elements.Config) -> spacefile.Pair:
-    """What the task's environment shows and takes."""
+def ask_spaces(config: Settings) -> spacefile.Pair:
+    """Spaces of the task's environment."""
     return look(config)[0]
 
 
 @contextlib.contextmanager
 def naming_task(task: str) -> Iterator[None]:
-    """Tell with the failure of an environment how to try it out, if it has a name."""
+    """Add a hint to `check-env` to a failure of the named task's environment."""
     try:
         yield
-    except RoleError as error:
-        if task and error.name.startswith(ENV_ROLES):
-            error.add_note(f"To try it out alone: dreamerv3 check-env {task}")
+    except (RoleError, wrappers.SpaceError) as error:
+        role = getattr(error, "name", "env")
+        if task and role.startswith(ENV_ROLES):
+            command = f"dreamerv3 check-env {shlex.quote(task)}"
+            error.add_note(f"To try it out alone: {command}")
         raise
 
 
 def dispatch(
-    config: elements.Config,
+    config: Settings,
     obs_space: base.Spaces,
     act_space: base.Spaces,
     factory: Callable[..., Any] | None = None,
@@ -192,17 +211,9 @@ def dispatch(
     args = make_args(config)
     match config.script:
         case "parallel":
-            with naming_task("" if factory else config.task):
-                parallel.combined(
-                    agent,
-                    replay,
-                    replay_eval,
-                    env_train,
-                    env_eval,
-                    stream,
-                    logger,
-                    args,
-                )
+            parallel.combined(
+                agent, replay, replay_eval, env_train, env_eval, stream, logger, args
+            )
         case "train":
             embodied.run.train(agent, replay, env_train, stream, logger, args)
         case "train_eval":
@@ -221,8 +232,8 @@ def dispatch(
             raise AssertionError(config.script)
 
 
-def place(config: elements.Config) -> None:
-    """Run a role of a run elsewhere.
+def place(config: Settings) -> None:
+    """Run one role of a run that is on another machine.
 
     Makes no environment to ask for its spaces: a machine that runs the replay or the
     logger need not have the packages of the environment.
@@ -250,15 +261,18 @@ def place(config: elements.Config) -> None:
             raise AssertionError(config.script)
 
 
-def make_args(config: elements.Config) -> elements.Config:
+def make_args(config: Settings) -> RunSettings:
     """What run loops need: the `run` block, sizes of batches, all for the record."""
-    names = ("logdir", "launcher", "ray", *BATCH_KEYS)
-    values = {name: config[name] for name in names}
-    return elements.Config(**config.run, **values, config=dict(config))
+    return RunSettings.of({**config, **config["run"], "config": dict(config)})
+
+
+def wrap_env(env: base.Env, config: Settings) -> base.Env:
+    """An environment as the agent needs it; the settings are not used."""
+    return environments.wrap_env(env)
 
 
 def make_agent(
-    config: elements.Config,
+    config: Settings,
     obs_space: base.Spaces | None = None,
     act_space: base.Spaces | None = None,
     quiet: bool = False,
@@ -276,18 +290,18 @@ def make_agent(
     return agent
 
 
-def make_agent_config(config: elements.Config) -> elements.Config:
+def make_agent_config(config: Settings) -> AgentSettings:
     """What the agent needs: its own block, that of JAX, and the sizes of batches."""
     names = ("logdir", "seed", "jax", *BATCH_KEYS)
     values = {name: config[name] for name in names}
     if config.jax.prefetch < 0:
         ahead = PREFETCH if config.script == "parallel" else 0
-        values["jax"] = config.jax.update(prefetch=ahead)
+        values["jax"] = {**config["jax"], "prefetch": ahead}
     return elements.Config(**config.agent, **values)
 
 
 def make_replay(
-    config: elements.Config, folder: str, mode: base.Mode = "train"
+    config: Settings, folder: str, mode: base.Mode = "train"
 ) -> base.Replay:
     """The replay under the log directory; that of evaluation is a tenth as large."""
     size = config.replay.size if mode == "train" else config.replay.size // 10
@@ -309,9 +323,7 @@ def make_replay(
     )
 
 
-def make_stream(
-    config: elements.Config, replay: base.Replay, mode: base.Mode
-) -> base.Stream:
+def make_stream(config: Settings, replay: base.Replay, mode: base.Mode) -> base.Stream:
     """Batches of sequences from a replay, cut to the lengths the agent expects."""
     training = mode == "train"
     sampled = embodied.streams.Stateless(replay.sample, config.batch_size, mode)
@@ -325,7 +337,16 @@ def make_stream(
     )
 
 
-def make_logger(config: elements.Config) -> elements.Logger:
-    """A logger with the outputs that `logger.outputs` names."""
+def make_logger(config: Settings) -> elements.Logger:
+    """A logger with the outputs that `logger.outputs` names.
+
+    Raises `ConfigError` if one of them does not exist or lacks its package.
+    """
     step = elements.Counter()
     return embodied.metrics.Logger(step, outputs.make(config, step))
+
+
+if __name__ == "__main__":  # `python dreamerv3/main.py`, as the public code is run.
+    from dreamerv3.cli import cli
+
+    cli()

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
-import elements
 import numpy as np
 
-from dreamerv3.config import Blocks, ConfigError, Flat, Problem, show
-from dreamerv3.flags import Flags
-from dreamerv3.logdir import NO_TASK
-from embodied.core import base, spacefile
+from dreamerv3.settings.config import Blocks, ConfigError, Flat, Problem, show
+from dreamerv3.settings.flags import Flags
+from dreamerv3.settings.logdir import NO_TASK
+from dreamerv3.settings.schema import Settings
+from embodied.core import base, runfiles, spacefile
+from embodied.envs import original
 from embodied.replay.layout import describe
 from embodied.replay.recording import Recording, holds_steps
-from embodied.run.importer import imported, is_stored
+from embodied.run.importer import imported, step_keys
 
 SCRIPT = "train_offline"
 KEY = "replay.source"
-FOLDER = "replay"  # Of a log directory and of what a recorder writes.
 
 
 def choose_task(values: Flat, typed: Flags, blocks: Blocks, saved: Flat) -> None:
-    """No environment unless somebody asked for one: the default task is not meant."""
+    """Use an environment only if the user chose one, not the default task."""
     presets = [blocks.presets.get(name, {}) for name in typed.configs]
     asked = "task" in typed.values or any("task" in preset for preset in presets)
     if values["script"] == SCRIPT and not asked and not saved:
         values["task"] = NO_TASK
 
 
-def has_env(config: elements.Config) -> bool:
+def has_env(config: Settings) -> bool:
     """Whether the script makes environments."""
     return config.script != SCRIPT or config.task != NO_TASK
 
@@ -56,22 +57,30 @@ def check(values: Flat) -> list[Problem]:
 def find(source: str) -> pathlib.Path:
     """The folder with the steps: the one that is named, or the one in it."""
     path = pathlib.Path(source).expanduser()
-    return path if holds_steps(path) else path / FOLDER
+    return path if holds_steps(path) else path / runfiles.REPLAY
 
 
-def spaces(config: elements.Config) -> spacefile.Pair:
+def spaces(config: Settings) -> spacefile.Pair:
     """What was observed and done in the recording."""
     if imported(config.logdir):
         return _read_spaces(pathlib.Path(config.logdir))
     return _read_spaces(find(config.replay.source))
 
 
-def open_recording(config: elements.Config) -> Recording | None:
+def read_original(config: Settings) -> dict[str, Any] | None:
+    """The description of the environment that was recorded, if there is one."""
+    folder = pathlib.Path(config.logdir)
+    if not imported(config.logdir):
+        folder = find(config.replay.source)
+    return original.read(folder) or original.read(folder.parent)
+
+
+def open_recording(config: Settings) -> Recording | None:
     """The recorded steps, or nothing once the run has all of them."""
     return None if imported(config.logdir) else Recording(find(config.replay.source))
 
 
-def check_env(config: elements.Config, env: base.Env) -> None:
+def check_env(config: Settings, env: base.Env) -> None:
     """Raise unless an environment shows and takes what was recorded."""
     found = spacefile.differences(spaces(config), (env.obs_space, env.act_space))
     if found:
@@ -88,14 +97,14 @@ def _check_source(source: str, values: Flat) -> list[Problem]:
     if not path.is_dir():
         return [Problem(KEY, source, "there is no such directory", remedy)]
     if not holds_steps(folder):
-        rule = f"has no recorded steps, in itself or in its folder '{FOLDER}'"
+        rule = f"has no recorded steps, in itself or in its folder '{runfiles.REPLAY}'"
         return [Problem(KEY, source, rule, remedy)]
-    own = pathlib.Path(values["logdir"]).expanduser() / FOLDER
+    own = pathlib.Path(values["logdir"]).expanduser() / runfiles.REPLAY
     if folder.resolve() == own.resolve():
         remedy = "choose another --logdir; the recording is copied there"
         return [Problem(KEY, source, "is the log directory of this run", remedy)]
-    if not any((each / spacefile.FILE).exists() for each in (folder, folder.parent)):
-        rule = f"has no {spacefile.FILE}, which says what the keys of the steps mean"
+    if not any((each / runfiles.SPACES).exists() for each in (folder, folder.parent)):
+        rule = f"has no {runfiles.SPACES}, which says what the keys of the steps mean"
         return [Problem(KEY, source, rule, remedy)]
     recording = Recording(folder)
     return _check_keys(recording, source) or _check_amount(recording, source, values)
@@ -103,7 +112,8 @@ def _check_source(source: str, values: Flat) -> list[Problem]:
 
 def _check_keys(recording: Recording, source: str) -> list[Problem]:
     obs_space, act_space = _read_spaces(recording.directory)
-    kept = {k: v for k, v in {**obs_space, **act_space}.items() if is_stored(k)}
+    spaces = {**obs_space, **act_space}
+    kept = {key: spaces[key] for key in step_keys(spaces)}
     for file in recording.files:
         fields = {x.name: (x.dtype, x.shape) for x in file.schema}
         for key, space in kept.items():
@@ -133,5 +143,5 @@ def _check_amount(recording: Recording, source: str, values: Flat) -> list[Probl
 
 def _read_spaces(folder: pathlib.Path) -> spacefile.Pair:
     found = spacefile.read(folder) or spacefile.read(folder.parent)
-    assert found is not None, f"the check has seen {spacefile.FILE} at {folder}"
+    assert found is not None, f"the check has seen {runfiles.SPACES} at {folder}"
     return found

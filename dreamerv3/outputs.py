@@ -15,8 +15,10 @@ from typing import Any
 import elements
 import psutil
 
-from dreamerv3.config import Flat, Problem
+from dreamerv3.settings.config import ConfigError, Flat, Problem, complete
+from dreamerv3.settings.schema import Settings
 from embodied import metrics
+from embodied.core import extras
 from embodied.metrics import screen
 from embodied.metrics.summary import Output
 
@@ -24,9 +26,19 @@ EXTRAS = ("wandb", "mlflow", "expa")  # Outputs whose extra and package have tha
 
 
 def make(
-    config: elements.Config, step: elements.Counter | None = None
+    config: Settings, step: elements.Counter | None = None
 ) -> list[metrics.Background]:
-    """All outputs, each in a thread in which it is made."""
+    """All outputs, each in a thread in which it is made.
+
+    Settings that `config` lacks have their defaults, except `logdir`. Raises
+    `ConfigError` with the outputs that cannot be made.
+    """
+    if "logdir" not in config.flat:
+        remedy = "name the directory that the outputs write to"
+        raise ConfigError([Problem("logdir", "''", "is missing", remedy)])
+    config = complete(config)
+    if problems := check(dict(config.flat)):
+        raise ConfigError(problems)
     made = []
     for name in config.logger.outputs:
         if name == "terminal":
@@ -39,7 +51,7 @@ def make(
 
 
 @contextlib.contextmanager
-def terminal(config: elements.Config) -> Iterator[None]:
+def terminal(config: Settings) -> Iterator[None]:
     """Leave the terminal as it was, even if the process with the view was killed."""
     try:
         yield
@@ -48,7 +60,7 @@ def terminal(config: elements.Config) -> Iterator[None]:
             screen.restore(sys.stdout)
 
 
-def live(config: elements.Config) -> bool:
+def live(config: Settings) -> bool:
     """Whether the output terminal is a live view."""
     if config.script == "eval_only":
         return False  # All it says comes at its end.
@@ -58,15 +70,15 @@ def live(config: elements.Config) -> bool:
 
 
 def check(values: Flat) -> list[Problem]:
-    """Outputs that do not exist, lack their package, or need to be told something."""
+    """Outputs that do not exist, or lack their package or a setting."""
     problems = []
     key = "logger.outputs"
     for name in values[key]:
         if name not in OUTPUTS:
-            remedy = f"outputs: {', '.join(OUTPUTS)}"
-            problems.append(Problem(key, name, "there is no such output", remedy))
+            rule = "there is no such output"
+            problems.append(Problem(key, name, rule, f"choose from {_choices()}"))
         elif name in EXTRAS and not _installed(name):
-            remedy = f"pip install 'dreamerv3[{name}]'"
+            remedy = f"{extras.install_line(name)}, or choose from {_choices()}"
             problems.append(Problem(key, name, "its package is missing", remedy))
         elif name == "expa" and not values["logger.expa.url"]:
             remedy = "for example --logger.expa.url http://localhost:8000/api"
@@ -75,13 +87,19 @@ def check(values: Flat) -> list[Problem]:
     return problems
 
 
+def _choices() -> str:
+    """All outputs, those that need an extra last."""
+    plain = [name for name in OUTPUTS if name not in EXTRAS]
+    return f"{', '.join(plain)}, or with the extra of that name {', '.join(EXTRAS)}"
+
+
 def _installed(package: str) -> bool:
     """Whether there is such a package, and not just a folder of that name."""
     spec = importlib.util.find_spec(package)
     return spec is not None and spec.origin is not None
 
 
-def _terminal(config: elements.Config, step: elements.Counter | None = None) -> Output:
+def _terminal(config: Settings, step: elements.Counter | None = None) -> Output:
     status = metrics.Status(
         config.logger.filter,
         config.run.steps,
@@ -97,14 +115,14 @@ def _terminal(config: elements.Config, step: elements.Counter | None = None) -> 
 
 
 def _passed() -> float:
-    """Seconds that a launcher goes on whose logger this is, since loggers restart."""
+    """Seconds since the launcher started; its logger may have restarted since."""
     parent = multiprocessing.parent_process()
     if parent is None or parent.pid is None:
         return 0.0
     return time.time() - psutil.Process(parent.pid).create_time()
 
 
-def _waiting(config: elements.Config, status: metrics.Status) -> str:
+def _waiting(config: Settings, status: metrics.Status) -> str:
     """What the first metrics wait for."""
     trains = not config.random_agent and config.run.train_ratio
     compiles = "" if config.random_agent else "; compiling, about a minute on a CPU"
@@ -121,50 +139,50 @@ def _waiting(config: elements.Config, status: metrics.Status) -> str:
     return ""
 
 
-def _jsonl(config: elements.Config) -> Output:
+def _jsonl(config: Settings) -> Output:
     return metrics.JSONLOutput(config.logdir)
 
 
-def _media(config: elements.Config) -> Output:
+def _media(config: Settings) -> Output:
     return metrics.MediaOutput(config.logdir, config.logger.fps)
 
 
-def _tensorboard(config: elements.Config) -> Output:
+def _tensorboard(config: Settings) -> Output:
     from embodied.metrics.tensorboard import TensorBoardOutput
 
     return TensorBoardOutput(config.logdir, config.logger.fps, _flat(config))
 
 
-def _wandb(config: elements.Config) -> Output:
+def _wandb(config: Settings) -> Output:
     from embodied.metrics.wandb import WandbOutput
 
     options = config.logger.wandb
     return WandbOutput(config.logdir, config.logger.fps, _flat(config), **options)
 
 
-def _mlflow(config: elements.Config) -> Output:
+def _mlflow(config: Settings) -> Output:
     from embodied.metrics.mlflow import MlflowOutput
 
     options = config.logger.mlflow
     return MlflowOutput(config.logdir, config.logger.fps, _flat(config), **options)
 
 
-def _scope(config: elements.Config) -> Output:
+def _scope(config: Settings) -> Output:
     return metrics.ScopeOutput(config.logdir, config.logger.fps)
 
 
-def _expa(config: elements.Config) -> Output:
+def _expa(config: Settings) -> Output:
     from embodied.metrics.expa import ExpaOutput
 
     run = pathlib.Path(config.logdir).name
     return ExpaOutput(config.task, run, _flat(config), **config.logger.expa)
 
 
-def _flat(config: elements.Config) -> dict[str, Any]:
+def _flat(config: Settings) -> dict[str, Any]:
     return dict(config.flat)
 
 
-OUTPUTS: dict[str, Callable[[elements.Config], Output]] = {
+OUTPUTS: dict[str, Callable[[Settings], Output]] = {
     "terminal": _terminal,
     "jsonl": _jsonl,
     "media": _media,

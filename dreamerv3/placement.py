@@ -1,29 +1,31 @@
-"""Settings of a run whose roles are placed by hand: addresses and keys."""
+"""Checks addresses and keys of a run that is not all on one machine."""
 
 from __future__ import annotations
 
 import importlib.util
 import pathlib
 from collections.abc import Callable, Mapping
+from functools import partial as bind
 from typing import Any, NamedTuple
 
-import elements
-
-from dreamerv3.config import Flat, Problem
-from embodied.cluster import scout
-from embodied.core import spacefile
+from dreamerv3.settings.config import Flat, Problem
+from dreamerv3.settings.schema import Settings
+from embodied.cluster import discovery
+from embodied.core import extras, runfiles
 from embodied.envs import registry
 from embodied.rpc import AddressError, KeyFileError
 from embodied.rpc import address as addresses
-from embodied.rpc.keys import CLIENT_FILE, SERVER_FILE, load_client, load_server
-from embodied.run.parallel import launch
+from embodied.rpc.keys import SERVER_FILE, load_client, load_server
+from embodied.run.parallel import connections, launch
+from embodied.run.parallel.member import WILDCARDS
 
+COORDINATOR = "run.coordinator_addr"
 ACTOR, REPLAY, LOGGER = "run.actor_addr", "run.replay_addr", "run.logger_addr"
 LEARNERS, LEARNER = "run.learners", "run.learner_addr"
 
 
 class Placed(NamedTuple):
-    """A script that runs a role of a run elsewhere."""
+    """A script that runs a role apart from the rest of the run."""
 
     about: str
     serves: tuple[str, ...]  # Keys of addresses that it opens.
@@ -36,17 +38,16 @@ SCRIPTS = {
     "parallel_replay": Placed("the replay", (REPLAY,), (LOGGER,)),
     "parallel_logger": Placed("the logger", (LOGGER,), ()),
 }
-# What the rest of the run must name if a role of it is elsewhere.
+# What the rest of the run must name if a role is apart. Processes that join learn other
+# addresses from the coordinator.
 REMOTE = {
-    "run.remote_envs": Placed("the environments", (ACTOR,), ()),
     "run.remote_replay": Placed("the replay", (LOGGER,), (REPLAY,)),
     "run.remote_logger": Placed("the logger", (), (LOGGER,)),
 }
 LOADERS: dict[str, Callable[[pathlib.Path], Any]] = {
     SERVER_FILE: load_server,
-    CLIENT_FILE: load_client,
+    **{f"{name}.json": bind(load_client, name=name) for name in connections.CLIENTS},
 }
-WILDCARDS = ("0.0.0.0", "*", "[::]")  # Can be opened, but not connected to.
 
 
 def needs_env(script: str) -> bool:
@@ -57,20 +58,21 @@ def needs_env(script: str) -> bool:
 def relies_on_spaces(values: Mapping[str, Any]) -> bool:
     """Whether only other machines have the packages of the task.
 
-    Then the log directory must hold its spaces; `dreamerv3 env --spaces` writes them.
+    Then the log directory must hold its spaces, as `dreamerv3 check-env TASK --spaces`
+    writes them.
     """
     if values["script"] != "parallel" or not values["run.remote_envs"]:
         return False
     suite = registry.SUITES.get(registry.suite_of(values["task"]))
     if suite is None or not registry.missing_packages(suite):
         return False
-    return (pathlib.Path(values["logdir"]).expanduser() / spacefile.FILE).exists()
+    return (pathlib.Path(values["logdir"]).expanduser() / runfiles.SPACES).exists()
 
 
-def describe(config: elements.Config) -> str:
-    """Lines on what a role does, printed before it starts."""
+def describe(config: Settings) -> str:
+    """A description of a role, printed before it starts."""
     placed = SCRIPTS[config.script]
-    rows = {"Role": f"{placed.about} of a run elsewhere"}
+    rows = {"Role": f"{placed.about} of a run on other machines"}
     if needs_env(config.script):
         rows["Task"] = str(config.task)
     for key in placed.serves:
@@ -89,8 +91,9 @@ def check(values: Flat) -> list[Problem]:
         placed = [SCRIPTS[script]]
     else:
         placed = [REMOTE[key] for key in REMOTE if values[key] and script == "parallel"]
+    joins = script == "parallel" and values[COORDINATOR] != addresses.AUTO
     for each in placed:
-        for key in (*each.serves, *each.calls):
+        for key in (*(() if joins else each.serves), *each.calls):
             problems += _check_explicit(key, values[key], each, key in each.calls)
     if script == "parallel_env":
         problems += _check_replica(values)
@@ -123,13 +126,14 @@ def _served(values: Flat) -> list[str]:
     remote = {REPLAY: "run.remote_replay", LOGGER: "run.remote_logger"}
     if script != "parallel":
         return []
-    roles = [ACTOR, REPLAY, LOGGER, *([LEARNER] if values[LEARNERS] > 1 else [])]
+    roles = [COORDINATOR, ACTOR, REPLAY, LOGGER]
+    roles += [LEARNER] if values[LEARNERS] > 1 else []
     return [key for key in roles if key not in remote or not values[remote[key]]]
 
 
 def _check_addresses(values: Flat) -> list[Problem]:
     problems = []
-    for key in (ACTOR, REPLAY, LOGGER, LEARNER):
+    for key in (COORDINATOR, ACTOR, REPLAY, LOGGER, LEARNER):
         if values[key] == addresses.AUTO:
             continue
         try:
@@ -146,10 +150,13 @@ def _check_explicit(key: str, value: str, placed: Placed, calls: bool) -> list[P
     if addresses.AUTO in value:
         rule = f"must be known on both sides if {placed.about} and the rest are apart"
         return [Problem(key, value, rule, remedy)]
-    host = value.rpartition("://")[2].rpartition(":")[0]
-    if calls and host in WILDCARDS:
+    if calls and _is_wildcard(value):
         return [Problem(key, value, "cannot be connected to", remedy)]
     return []
+
+
+def _is_wildcard(address: str) -> bool:
+    return address.rpartition("://")[2].rpartition(":")[0] in WILDCARDS
 
 
 def _check_learners(values: Flat) -> list[Problem]:
@@ -175,8 +182,12 @@ def _check_learners(values: Flat) -> list[Problem]:
     if values[LEARNER].startswith("ipc://"):
         rule, remedy = "other hosts cannot reach it", "give tcp://HOST:PORT"
         return [Problem(LEARNER, values[LEARNER], rule, remedy)]
-    placed = Placed("the other learners", (LEARNER,), ())
-    return _check_explicit(LEARNER, values[LEARNER], placed, calls=True)
+    for key in (LEARNER, COORDINATOR):  # JAX opens a port of the same host.
+        if _is_wildcard(values[key]):
+            rule = "other hosts need the number or name of this one"
+            remedy = "for example tcp://10.0.0.5:7000"
+            return [Problem(key, values[key], rule, remedy)]
+    return []
 
 
 def _check_launcher(values: Flat) -> list[Problem]:
@@ -189,32 +200,34 @@ def _check_launcher(values: Flat) -> list[Problem]:
     if values["script"] != "parallel":  # Another look at a run, or a part of it.
         return []
     if importlib.util.find_spec("ray") is None:
-        remedy = "pip install 'dreamerv3[ray]'"
+        remedy = extras.install_line("ray")
         return [Problem("launcher", launch.RAY, "its package is missing", remedy)]
     if values["run.remote_envs"]:
         remedy = "leave out one of the two"
         rule = "environments are either started by hand or on the cluster"
         return [Problem("run.remote_envs", True, rule, remedy)]
     try:
-        cluster = scout.look(values["ray.address"])
-    except scout.AbsentError as error:
+        cluster = discovery.look(values["ray.address"])
+    except discovery.AbsentError as error:
         rule = f"there is no Ray cluster ({error})"
         remedy = "start one by `ray start --head`, join one by `ray start --address "
         remedy += "HOST:PORT`, or give --ray.address"
         return [Problem("ray.address", values["ray.address"], rule, remedy)]
-    return _check_reach(values[ACTOR], cluster)
+    problems = []
+    for key in (COORDINATOR, ACTOR):
+        problems += _check_reach(key, values[key], cluster)
+    return problems
 
 
-def _check_reach(address: str, cluster: scout.Cluster) -> list[Problem]:
-    """Whether environments on other machines of the cluster find the actor."""
+def _check_reach(key: str, address: str, cluster: discovery.Cluster) -> list[Problem]:
+    """Whether environments on other machines of the cluster find this one."""
     if address == addresses.AUTO:
         return []
-    host = address.rpartition("://")[2].rpartition(":")[0]
     local = cluster.nodes > 1 and addresses.is_local(addresses.normalize(address))
-    if address.startswith("ipc://") or host in WILDCARDS or local:
+    if address.startswith("ipc://") or _is_wildcard(address) or local:
         rule = "is not where other machines of the cluster reach this one"
         remedy = f"for example tcp://{cluster.host}:7001, or {addresses.AUTO}"
-        return [Problem(ACTOR, address, rule, remedy)]
+        return [Problem(key, address, rule, remedy)]
     return []
 
 
@@ -245,6 +258,11 @@ def _check_keys(values: Flat) -> list[Problem]:
     return []
 
 
+def _client_file(key: str) -> str:
+    """The file of the keys with which a script calls an address."""
+    return f"{connections.ENV if key == ACTOR else connections.CORE}.json"
+
+
 def _wanted_keys(values: Flat, directory: pathlib.Path) -> dict[str, str]:
     """Files of keys that this script will read, and what for."""
     if values["script"] == "parallel":  # It makes the directory if there is none.
@@ -256,6 +274,6 @@ def _wanted_keys(values: Flat, directory: pathlib.Path) -> dict[str, str]:
         local = addresses.is_local(addresses.normalize(values[key]))
         if local and not values["run.key_dir"] and not directory.exists():
             continue
-        name = SERVER_FILE if key in placed.serves else CLIENT_FILE
+        name = SERVER_FILE if key in placed.serves else _client_file(key)
         wanted.setdefault(name, f"{key} needs at {values[key]}")
     return wanted

@@ -6,10 +6,19 @@ action = agent.reset()
 while True:
     obs = env.step(action)
     action = agent.act(obs)
+
+In the original environment of Gymnasium, or in a vector of them:
+
+obs, _ = env.reset()
+state = None
+while True:
+    action, state = agent.predict(obs, state)
+    obs, *_ = env.step(action)
 """
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +26,14 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamerv3 import config as settings
-from dreamerv3 import environments, flags, main, rules
-from dreamerv3 import logdir as directory
-from embodied.core import base, spacefile
+from dreamerv3 import environments, main
+from dreamerv3.settings import config as settings
+from dreamerv3.settings import flags, rules
+from dreamerv3.settings import logdir as directory
+from dreamerv3.settings.schema import Settings
+from embodied.core import base, runfiles, spacefile
 from embodied.core.checkpoint import CheckpointError, read_item
+from embodied.envs import original
 from embodied.run import restore
 
 # One device that runs the policy, wherever and however the agent was trained.
@@ -41,7 +53,7 @@ GIVEN = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL)
 class Player:
     """Acts in one environment or a batch of them and keeps the latents itself."""
 
-    def __init__(self, agent: base.Agent, config: elements.Config, step: int):
+    def __init__(self, agent: base.Agent, config: Settings, step: int):
         self.agent, self.config = agent, config
         self.step = step  # Environment steps that the agent was trained for.
         self.obs_space, self.act_space = agent.obs_space, agent.act_space
@@ -92,6 +104,75 @@ class Player:
         action = {**action, base.RESET: last}
         return {k: v[0] for k, v in action.items()} if single else action
 
+    def predict(
+        self,
+        obs: Any,
+        state: base.Carry = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Any, base.Carry]:
+        """Action and next state for an observation of the original environment.
+
+        Takes what `gymnasium.make` or, as a batch, `gymnasium.make_vec` gives, and
+        returns what they take. `state` is that of the call before; without it, and
+        where `episode_start` is true, latents start anew. `deterministic` takes the
+        most likely action. Raises `ValueError` for what the space excludes.
+        """
+        batch, single = self.original.encode_batch(obs)
+        size = len(next(iter(batch.values())))
+        first = _starts(episode_start, size) if state else np.ones(size, bool)
+        carry, held = state or (self.agent.init_policy(size), size)
+        if size != held:
+            raise ValueError(
+                f"there are {size} observations, but the state is that of {held} "
+                "environments: give state=None before their number changes"
+            )
+        batch = {**batch, base.IS_FIRST: first}
+        mode: base.Mode = "greedy" if deterministic else "eval"
+        carry, action, _ = self.agent.policy(carry, batch, mode)
+        return self.original.decode_batch(action, single), (carry, size)
+
+    @functools.cached_property
+    def original(self) -> original.Original:
+        """The spaces of the Gymnasium environment, and the conversion to ours."""
+        tree = original.read(self.config.logdir) or self._ask_original()
+        if tree["render"]:
+            raise original.OriginalError(
+                f"the agent of {self.config.task} sees rendered images, which "
+                "observations of the environment lack: use agent.act with "
+                "agent.make_env()"
+            )
+        env = environments.wrap_env(original.rebuild(tree))
+        ours = self.obs_space, self.act_space
+        found = spacefile.differences(ours, (env.obs_space, env.act_space))
+        if found:
+            raise original.OriginalError(
+                f"the environment of {self.config.task} has changed since training: "
+                f"{'; '.join(map(str, found))}"
+            )
+        return original.Original(env)
+
+    def _ask_original(self) -> dict[str, Any]:
+        """The description that runs of older versions lack, from the task."""
+        task = self.config.task
+        try:
+            env = self.make_env()
+        except Exception as error:
+            raise original.OriginalError(
+                f"{self.config.logdir} has no {runfiles.ORIGINAL}, and task '{task}' "
+                f"cannot be made here: {error}; load it where it can be made"
+            ) from None
+        try:
+            tree = original.describe(env)
+        finally:
+            env.close()
+        if tree is None:
+            raise original.OriginalError(
+                f"task '{task}' is not an environment of Gymnasium: use agent.act with "
+                "observations of agent.make_env()"
+            )
+        return tree
+
     def make_env(self, index: int = 0, **overrides: Any) -> base.Env:
         """The environment it was trained in, with options of its suite changed."""
         return environments.make_env(self.config, index, "eval", **overrides)
@@ -136,6 +217,17 @@ class Player:
         return value.astype(dtype)
 
 
+def _starts(episode_start: Any, size: int) -> np.ndarray:
+    """Where episodes start; a single truth value stands for all."""
+    starts = np.asarray(False if episode_start is None else episode_start)
+    if starts.shape not in ((), (size,)) or starts.dtype.kind not in "biuf":
+        raise ValueError(
+            f"episode_start has shape {starts.shape}: give one truth value, or one "
+            f"for each of {size} observations"
+        )
+    return np.broadcast_to(starts.astype(bool), (size,)).copy()
+
+
 def _clip(action: np.ndarray, space: elements.Space) -> np.ndarray:
     """Into the bounds, which the normal distribution of a policy exceeds."""
     if space.dtype.kind != "f":
@@ -159,12 +251,12 @@ def load(logdir: str | pathlib.Path, **overrides: Any) -> Player:
     return Player(agent, config, read_item(source, "learner")["step"])
 
 
-def read_config(path: pathlib.Path, overrides: dict[str, Any]) -> elements.Config:
+def read_config(path: pathlib.Path, overrides: dict[str, Any]) -> Settings:
     """The settings saved in a log directory, for one process that only acts."""
     saved = directory.load(path)
     if not saved:
         raise CheckpointError(
-            f"there is no {directory.FILE} in {path}: give the log directory of a run"
+            f"there is no {runfiles.CONFIG} in {path}: give the log directory of a run"
         )
     problems: list[settings.Problem] = []
     values = settings.read_blocks().defaults

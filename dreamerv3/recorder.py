@@ -10,10 +10,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from dreamerv3 import environments, offline
-from embodied.core import base, spacefile, wrappers
+from dreamerv3 import environments
+from embodied.core import base, runfiles, spacefile, wrappers
 from embodied.envs import gymnasium as adapters
-from embodied.envs import options
+from embodied.envs import options, original
 from embodied.replay import Replay
 
 CAPACITY = 1 << 40  # Steps; a recording forgets nothing.
@@ -40,9 +40,11 @@ class Recorder(gymnasium.Wrapper):
         chunksize: int = 1024,
     ):
         super().__init__(env)
-        self._tap = _Tap(env)
+        self._playback = _Playback(env)
         name = env.spec.id if env.spec else type(env.unwrapped).__name__
-        self._adapter = adapters.adapt(name, self._tap, render=render, vector=vector)
+        self._adapter = adapters.adapt(
+            name, self._playback, render=render, vector=vector
+        )
         seen = options.present(self._adapter, resize=resize, gray=gray)
         self._view = environments.wrap_env(seen)
         self._scales = {
@@ -54,7 +56,7 @@ class Recorder(gymnasium.Wrapper):
         directory = pathlib.Path(directory)
         self._write_spaces(directory)
         self._replay = Replay(
-            1, CAPACITY, directory / offline.FOLDER, chunksize, name=str(directory)
+            1, CAPACITY, directory / runfiles.REPLAY, chunksize, name=str(directory)
         )
 
     @property
@@ -94,11 +96,11 @@ class Recorder(gymnasium.Wrapper):
         self, action: dict[str, np.ndarray], result: tuple, reset: bool = False
     ) -> dict[str, Any]:
         """What the agent would observe; copied, as environments reuse their arrays."""
-        self._tap.result = result
+        self._playback.result = result
         try:
             obs = self._view.step({**action, base.RESET: np.asarray(reset)})
         finally:
-            self._tap.result = None
+            self._playback.result = None
         return {key: np.array(value) for key, value in obs.items()}
 
     def _encode(self, action: Any) -> dict[str, np.ndarray]:
@@ -122,7 +124,6 @@ class Recorder(gymnasium.Wrapper):
 
     def _write_spaces(self, directory: pathlib.Path) -> None:
         spaces = self._view.obs_space, self._view.act_space
-        directory.mkdir(parents=True, exist_ok=True)
         there = spacefile.read(directory)
         found = spacefile.differences(there, spaces) if there else []
         if found:
@@ -131,10 +132,11 @@ class Recorder(gymnasium.Wrapper):
                 f"{'; '.join(map(str, found))}: record into another directory"
             )
         spacefile.write(directory, *spaces)
+        original.write(directory, original.describe(self._view))
 
 
-class _Tap(gymnasium.Wrapper):
-    """Answers with what the environment has just returned to someone else."""
+class _Playback(gymnasium.Wrapper):
+    """Returns the last result of the environment instead of stepping it."""
 
     result: tuple | None = None
 

@@ -11,8 +11,10 @@ import pathlib
 import numpy as np
 from PIL import Image
 
-from dreamerv3 import config as settings
-from dreamerv3 import logdir, main
+from dreamerv3 import main
+from dreamerv3.model.report import PAUSE
+from dreamerv3.settings import config as settings
+from dreamerv3.settings import logdir
 from embodied.core.checkpoint import complete
 from embodied.run import restore
 
@@ -31,7 +33,7 @@ def report(directory: pathlib.Path) -> dict[str, np.ndarray]:
 
 def picture(video: np.ndarray, columns: int, scale: int) -> Image.Image:
     """Evenly spaced frames of the first sequence side by side, enlarged."""
-    frames = video[: len(video) - 10]  # The last ten are black.
+    frames = video[: len(video) - PAUSE]  # Without the pause at the end.
     width = video.shape[1] // 3  # Three rows of square images.
     chosen = np.linspace(0, len(frames) - 1, columns).astype(int)
     strip = np.concatenate([frames[i][:, :width] for i in chosen], 1)

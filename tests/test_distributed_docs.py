@@ -7,12 +7,13 @@ import subprocess
 
 import pytest
 
-from dreamerv3 import config as settings
-from dreamerv3 import flags, rules
-from dreamerv3.commands import env, keys, learner
+from dreamerv3.commands import join, keys
 from dreamerv3.main import SCRIPTS
+from dreamerv3.settings import config as settings
+from dreamerv3.settings import flags, rules
 from embodied import rpc
-from embodied.cluster import scout
+from embodied.cluster import discovery
+from embodied.run.parallel import connections
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "distributed.md"
 BLOCK = re.compile(r"^```(sh|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -46,7 +47,8 @@ COMMANDS = commands()
 def test_the_page_has_commands_of_all_kinds():
     scripts = {c[c.index("--script") + 1] for c in COMMANDS if "--script" in c}
     assert any("--launcher" in command for command in COMMANDS)
-    assert any(command[0] == "learner" for command in COMMANDS)
+    roles = {word for c in COMMANDS if c[0] == "join" for word in c[1:]}
+    assert {"env", "learner", "replay"} <= roles
     assert {"parallel", "parallel_env", "parallel_envs", "parallel_replay"} <= scripts
     assert sum(command[0] == "keys" for command in COMMANDS) == 2
 
@@ -55,20 +57,23 @@ def test_the_page_has_commands_of_all_kinds():
 def test_a_command_is_accepted(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     if command[0] == "keys":
-        keys.main([str(tmp_path / "keys"), *command[2:]])
-        assert "client.json" in capsys.readouterr().out
+        keys.run([str(tmp_path / "keys"), *command[2:]])
+        assert "env.json" in capsys.readouterr().out
         return
-    rpc.make_keys(tmp_path / "keys")
-    if command[0] in ("env", "learner"):
+    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    if command[0] == "join":
         words = [word.replace("~", str(tmp_path)) for word in command[1:]]
-        parser = {"env": env, "learner": learner}[command[0]].make_parser()
-        args, rest = parser.parse_known_args(words)
+        words = [word.replace("/tmp/far/keys", f"{tmp_path}/keys") for word in words]
+        args, rest = join.make_parser().parse_known_args(words)
         assert not rest
-        assert env.read_address(args.connect, args.key)[1]
+        join.check_flags(args, rest)
+        assert join.read_invitation(args.address, args.key, join.KEYS[args.role]).keys
         return
     if "ray" in command:  # Which need not be here, and of a cluster there is none.
         monkeypatch.setattr("importlib.util.find_spec", str)
-        monkeypatch.setattr(scout, "look", lambda address: scout.Cluster("10.0.0.5", 2))
+        monkeypatch.setattr(
+            discovery, "look", lambda address: discovery.Cluster("10.0.0.5", 2)
+        )
     command = [word.replace("~", str(tmp_path)) for word in command]
     command = [word.replace("/tmp/far/keys", f"{tmp_path}/keys") for word in command]
     problems = []
@@ -80,6 +85,7 @@ def test_a_command_is_accepted(command, tmp_path, monkeypatch, capsys):
     assert not problems
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("block", [text for kind, text in BLOCKS if kind == "bash"])
 def test_a_batch_script_parses(block):
     result = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)

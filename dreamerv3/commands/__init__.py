@@ -1,1 +1,1 @@
-"""The words after `dreamerv3`: one module a command, each with a `main(argv)`."""
+"""Subcommands of `dreamerv3`, one module each with a function `run(argv)`."""

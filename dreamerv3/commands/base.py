@@ -1,6 +1,9 @@
-"""What commands there are, and how one says that it cannot do what was asked."""
+"""The list of commands, the error that they raise, and how their modules start."""
 
 from __future__ import annotations
+
+import pathlib
+import sys
 
 # A command's module is dreamerv3.commands.NAME, with _ for -. It is imported only when
 # the command runs, so that a machine needs only that command's packages.
@@ -9,14 +12,24 @@ COMMANDS: dict[str, str] = {
     "view": "Look at runs in the browser, also while they train.",
     "plot": "Draw learning curves of many runs and seeds into a file.",
     "report": "Write one HTML file about a run, to send to someone.",
+    "benchmark": "Train on a suite with several seeds, over published curves.",
     "eval": "Play episodes with a trained agent: mean score, interval, video.",
     "export": "Write a trained policy to one file that needs only JAX.",
-    "env": "Join a running training with environments of this machine.",
-    "learner": "Join a running training as one more host of its learner.",
+    "convert": "Convert a checkpoint of the public DreamerV3.",
+    "join": "Join a run of another machine: environments, replay, logger, learner.",
     "check-env": "Try out an environment and say what is wrong with it.",
+    "doctor": "Check this machine: packages, devices, memory, disk, OpenGL, keys.",
     "envs": "List the suites, what is installed, and how to install the rest.",
 }
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked, for a reason that the message explains."""
+    """A command failed for the reason in the message."""
+
+
+def run_module(path: str) -> None:
+    """Run the command of a module that was started as a program."""
+    from dreamerv3.cli import cli  # Imports this module.
+
+    sys.argv.insert(1, pathlib.Path(path).stem.replace("_", "-"))
+    cli()

@@ -13,20 +13,19 @@ from collections.abc import Sequence
 from functools import partial as bind
 from typing import Any
 
-import elements
-
 from dreamerv3 import environments
 from dreamerv3.commands import picture
-from dreamerv3.commands.base import CommandError
-from embodied.core import base
+from dreamerv3.commands.base import CommandError, run_module
+from dreamerv3.settings.schema import Settings
+from embodied.core import base, runfiles, spacefile
 from embodied.envs import registry
-from embodied.envs.faults import user_traceback
+from embodied.envs.tracebacks import user_traceback
 from embodied.testing import env_report
 from embodied.testing.env_report import Finding
 
 PATIENCE = 15.0  # Seconds without a finding before that is said.
 MARKS = {True: "✓", False: "✗", None: "-"}
-# Suites of other people's environments: they check bounds and resize images if asked.
+# Suites of other people's environments, whose images are resized if asked.
 ADAPTED = ("gymnasium", registry.CUSTOM)
 DESCRIPTION = """\
 Create an environment, step it, and check spaces, dtypes, ranges, resets, episode ends,
@@ -38,10 +37,13 @@ examples:
   dreamerv3 check-env bounce_32
   dreamerv3 check-env path/to/file.py:MyEnv --steps 5000
   dreamerv3 check-env gymnasium_CartPole-v1 --env.gymnasium.render True
+
+A training on a machine without the packages of the task needs its spaces:
+  dreamerv3 check-env procgen_coinrun --spaces ~/logdir/coinrun
 """
 
 
-def main(argv: Sequence[str]) -> None:
+def run(argv: Sequence[str]) -> None:
     """Print the report, write the picture, and exit with 1 if something is wrong."""
     parser = argparse.ArgumentParser(
         "dreamerv3 check-env",
@@ -58,23 +60,32 @@ def main(argv: Sequence[str]) -> None:
         default=pathlib.Path("check-env.png"),
         help="where to draw what the agent sees (check-env.png)",
     )
+    text = "write spaces.json there, and check nothing"
+    parser.add_argument("--spaces", metavar="DIRECTORY", type=pathlib.Path, help=text)
     args, rest = parser.parse_known_args(argv)
     if args.steps < 30:
         raise CommandError(f"--steps {args.steps} says too little; give at least 30")
     config = environments.read_config(args.task, rest)
+    if args.spaces:
+        write_spaces(config, args.spaces)
+        return
     sys.exit(0 if check(config, args.steps, args.picture) else 1)
 
 
-def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
+def write_spaces(config: Settings, directory: pathlib.Path) -> None:
+    """Keep the spaces of the task where a training looks for them."""
+    spacefile.write(directory, *environments.ask_spaces(config))
+    print(f"Wrote {directory / runfiles.SPACES}; copy it into the training's --logdir.")
+
+
+def check(config: Settings, steps: int, path: pathlib.Path) -> bool:
     """Print findings as they come; whether all is well."""
-    is_strict = registry.suite_of(config.task) in ADAPTED
-    strict: dict[str, Any] = {"strict": True} if is_strict else {}
-    make_bare = bind(environments.make_bare_env, config, **strict)
+    make_bare = bind(environments.make_bare_env, config)
     make_env = bind(environments.make_env, config)
     print(f"{config.task}\n")
     findings = []
     try:
-        with Impatience(PATIENCE) as waiting:
+        with IdleNotice(PATIENCE) as waiting:
             for finding in env_report.examine(make_bare, make_env, steps):
                 print(line(finding), flush=True)
                 waiting.restart()
@@ -85,14 +96,14 @@ def check(config: elements.Config, steps: int, path: pathlib.Path) -> bool:
         return False
     if all(finding.ok is not False for finding in findings):
         findings += _last(make_env, path, registry.suite_of(config.task))
-    failed = [finding.name for finding in findings if finding.ok is False]
+    failed = list(dict.fromkeys(f.name for f in findings if f.ok is False))
     words = f"Wrong: {', '.join(failed)}." if failed else "All is well."
     print(f"\n{words}")
     return not failed
 
 
-class Impatience:
-    """Says now and then that nothing was found for a while."""
+class IdleNotice:
+    """Prints a notice whenever a check takes long."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds
@@ -104,7 +115,7 @@ class Impatience:
         """Something was found."""
         self._begin = time.monotonic()
 
-    def __enter__(self) -> Impatience:
+    def __enter__(self) -> IdleNotice:
         self._thread.start()
         return self
 
@@ -132,12 +143,12 @@ def agent_finding(env: base.Env, suite: str = registry.CUSTOM) -> Finding:
     name = "agent"
     if not importlib.util.find_spec("jax"):
         return Finding(name, None, "not checked, there is no JAX here")
-    from dreamerv3 import encoder
+    from dreamerv3.model import encoder
     from embodied.jax import inputs
 
     special = base.special_spaces()
-    seen = {k: v for k, v in env.obs_space.items() if k not in special}
-    seen = {k: v for k, v in seen.items() if not k.startswith(base.LOG_PREFIX)}
+    own = {k: v for k, v in env.obs_space.items() if k not in special}
+    seen = {k: v for k, v in own.items() if base.is_stored(k)}
     done = {k: v for k, v in env.act_space.items() if k != base.RESET}
     try:
         images = {k: v for k, v in seen.items() if inputs.is_image(v)}
@@ -177,3 +188,7 @@ def _draw(env: base.Env, path: pathlib.Path) -> Finding:
         remedy = "give a file that can be written, for example --picture seen.png"
         return Finding("picture", None, f"not drawn, {error}", remedy)
     return Finding("picture", True, str(path))
+
+
+if __name__ == "__main__":
+    run_module(__file__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from dreamerv3.commands.base import run_module
 from embodied.envs import registry
 
 EPILOG = """\
@@ -14,7 +15,7 @@ example:
 """
 
 
-def main(argv: Sequence[str]) -> None:
+def run(argv: Sequence[str]) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
         "dreamerv3 envs",
@@ -37,3 +38,7 @@ def table(suites: dict[str, registry.Suite]) -> str:
         if missing:
             lines.append(f"{'':{width}}             {registry.install_line(suite)}")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    run_module(__file__)

@@ -12,14 +12,15 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamerv3 import logdir, player
 from dreamerv3 import main as factories
-from dreamerv3.commands.base import CommandError
-from dreamerv3.config import ConfigError
+from dreamerv3 import player
+from dreamerv3.commands.base import CommandError, run_module
+from dreamerv3.settings import logdir
+from dreamerv3.settings.config import ConfigError
 from embodied.core import base
 from embodied.envs import registry
 from embodied.metrics import video
-from embodied.run.collect import Collector
+from embodied.run.collector import Collector
 
 RESAMPLES = 10_000  # Of the scores, for the confidence interval.
 VIDEO_SIZE = 256  # Pixels that small frames are enlarged to.
@@ -28,7 +29,7 @@ VIDEO_SECONDS = 5  # That a video has at least, unless its episodes are given.
 VIDEO_EPISODES = 20  # That are made for that at most; environments may start slowly.
 
 
-def main(argv: Sequence[str]) -> None:
+def run(argv: Sequence[str]) -> None:
     """Evaluate the agent of a log directory."""
     args = parse(argv)
     overrides: dict[str, Any] = {"agent.eval_mode": args.mode} if args.mode else {}
@@ -38,9 +39,9 @@ def main(argv: Sequence[str]) -> None:
     if agent.config.task == logdir.NO_TASK:
         raise CommandError(
             f"{args.logdir} learned from recorded steps alone and has no environment: "
-            "go on with it and --task"
+            "resume it with --task"
         )
-    registry.resolve(agent.config.task)  # A mistake is told here, not by a process.
+    registry.resolve(agent.config.task)  # Raise mistakes here, not in a process.
     check_env(agent, args.logdir)
     elements.print(f"{agent.config.task}, agent of step {agent.step:,}.", flush=True)
     if args.video:
@@ -103,7 +104,7 @@ def scores(agent: player.Player, episodes: int, envs: int) -> np.ndarray:
 
 
 def summary(scores: np.ndarray) -> str:
-    """Mean, standard deviation and confidence interval in words."""
+    """A line with mean, standard deviation and confidence interval."""
     low, high = interval(scores)
     return (
         f"Score of {len(scores)} episodes: mean {scores.mean():.2f}, standard "
@@ -199,3 +200,7 @@ def _progress(episodes: int) -> Any:
             elements.print(f"{done} of {episodes} episodes", flush=True)
 
     return show
+
+
+if __name__ == "__main__":
+    run_module(__file__)

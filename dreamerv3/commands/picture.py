@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from embodied.core import base, wrappers
-from embodied.testing.env_rules import Walk
+from embodied.testing.walk import Walk
 
 STEPS = 100  # Of random actions.
 FRAMES = 8  # Images shown of them.

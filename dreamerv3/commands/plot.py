@@ -8,8 +8,15 @@ import html
 import pathlib
 from collections.abc import Sequence
 
-from dreamerv3.commands.base import CommandError
-from dreamerv3.viewing import groups, normalise, runs, standalone
+from dreamerv3.commands.base import CommandError, run_module
+from dreamerv3.viewing import (
+    glossary,
+    groups,
+    normalise,
+    published,
+    runs,
+    standalone,
+)
 from dreamerv3.viewing.groups import Group
 from dreamerv3.viewing.normalise import Summary
 from dreamerv3.viewing.store import SCORE, RunData, Store
@@ -17,6 +24,7 @@ from dreamerv3.viewing.store import SCORE, RunData, Store
 SUFFIXES = (".png", ".pdf", ".svg", ".html")
 EXAMPLE = """example:
   dreamerv3 plot logdir -o curves.png
+  dreamerv3 plot logdir --published
   dreamerv3 plot 'logdir/atari_*' -o curves.html --metric eval/episode/score
 
 Runs with the same task and method in their config.yaml are seeds of one line: the
@@ -25,7 +33,7 @@ mean, with a band of one standard deviation. Of tasks with known random and huma
 """
 
 
-def main(argv: Sequence[str]) -> None:
+def run(argv: Sequence[str]) -> None:
     """Read, group, draw."""
     args = parser().parse_args(argv)
     path = pathlib.Path(args.output)
@@ -54,12 +62,13 @@ def collect(args: argparse.Namespace) -> tuple[list[Group], list[str]]:
         runs.find(args.logdir)
     except runs.RunsError as error:
         raise CommandError(str(error)) from error
-    store = Store(args.logdir)
-    store.read_all()
+    with published.overlay(args.logdir, args.published, near=True) as places:
+        store = Store(places)
+        store.read_all()
     found = groups.collect(store.all(), args.metric, args.axis, args.bins)
     if found:
         _, without = groups.split(store.all(), args.metric, args.axis)
-        return found, left_out(without, args.metric, args.axis)
+        return found, left_out(without, args.metric, args.axis) + unread(store)
     if args.axis == "time" and args.metric in store.names():
         raise CommandError("these runs kept no times; use --axis step")
     raise CommandError(f"no run has the metric {args.metric}{hint(args.metric, store)}")
@@ -74,6 +83,12 @@ def hint(metric: str, store: Store) -> str:
         return f"; did you mean {', '.join(dict.fromkeys(near[:5]))}?"
     firsts = sorted({name.partition("/")[0] for name in names})
     return f"; there are {', '.join(firsts)} and their parts" if firsts else ""
+
+
+def unread(store: Store) -> list[str]:
+    """Lines on runs of which something cannot be read."""
+    errors = [(data.run.name, data.error()) for data in store.all()]
+    return [f"Cannot read all of {name}: {error}" for name, error in errors if error]
 
 
 def left_out(without: Sequence[RunData], metric: str, axis: str) -> list[str]:
@@ -115,14 +130,18 @@ def page(found: list[Group], args: argparse.Namespace, summaries: list[Summary])
         title = task or "no task"
         charts[task] = {"title": title, "note": args.metric, "axis": args.axis}
         charts[task]["series"] = series
+    charts = {k: c for k, c in charts.items() if not standalone.is_empty(c)}
     places = "\n".join(standalone.place(name, chart) for name, chart in charts.items())
     body = f"<h1>{html.escape(args.metric)}</h1>\n"
+    body += f"<p>{html.escape(glossary.meaning(args.metric))}</p>\n"
     body += "<p>Mean over seeds, band of one standard deviation.</p>\n"
     if summaries:
         head = ("method", "tasks", "runs", "mean", "median", "IQM")
         rows = [(*s[:3], *(f"{v:.2f}" for v in s[3:])) for s in summaries]
-        body += "<h2>Human-normalised scores</h2>\n" + standalone.table(rows, head)
-        body += "<h2>Curves</h2>\n"
+        body += "<h2>Human-normalised scores</h2>\n" + (
+            standalone.table("Human-normalised scores", rows, head)
+        )
+    body += "<h2>Curves</h2>\n"
     body += f'<section class="charts">\n{places}\n</section>'
     return standalone.page(f"{args.metric} of {len(found)} groups", body, charts)
 
@@ -164,6 +183,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--metric", default=SCORE, help=f"what to draw ({SCORE})")
     result.add_argument("--axis", default="step", choices=("step", "time"))
     result.add_argument("--bins", type=bins, default=60, help="points of a curve (60)")
+    result.add_argument("--published", action="store_true", help=published.HELP)
     return result
 
 
@@ -176,3 +196,7 @@ def bins(text: str) -> int:
     if amount < 2:
         raise argparse.ArgumentTypeError(f"'{text}' must be a number, 2 or more")
     return amount
+
+
+if __name__ == "__main__":
+    run_module(__file__)

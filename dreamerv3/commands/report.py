@@ -6,8 +6,8 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
-from dreamerv3.commands.base import CommandError
-from dreamerv3.viewing import report, runs
+from dreamerv3.commands.base import CommandError, run_module
+from dreamerv3.viewing import published, report, runs
 
 EXAMPLE = """example:
   dreamerv3 report logdir/demo -o report.html
@@ -16,7 +16,7 @@ The file needs nothing else: curves, last videos, settings, throughput, restarts
 command to train again are inside. Send it to someone."""
 
 
-def main(argv: Sequence[str]) -> None:
+def run(argv: Sequence[str]) -> None:
     """Write the file and say where it is."""
     args = parser().parse_args(argv)
     path = pathlib.Path(args.output or pathlib.Path(args.logdir) / report.FILE)
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
                 f"{args.logdir} holds {len(found)} runs ({names}, …); a report is "
                 "about one of them (dreamerv3 plot and view compare runs)"
             )
-        content = report.read(found[0].path)
+        content = report.read(found[0].path, args.published)
     except runs.RunsError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
@@ -55,4 +55,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "-o", "--output", help=f"where to write it ({report.FILE} in the log directory)"
     )
+    result.add_argument("--published", action="store_true", help=published.HELP)
     return result
+
+
+if __name__ == "__main__":
+    run_module(__file__)

@@ -6,8 +6,8 @@ import argparse
 import webbrowser
 from collections.abc import Sequence
 
-from dreamerv3.commands.base import CommandError
-from dreamerv3.viewing import cache, runs
+from dreamerv3.commands.base import CommandError, run_module
+from dreamerv3.viewing import cache, published, runs
 from dreamerv3.viewing.server import LOOPBACK, Server
 from dreamerv3.viewing.store import Store
 
@@ -19,16 +19,22 @@ The page is served to this machine only. To look from another one:
   ssh -L 8765:localhost:8765 MACHINE    then open http://localhost:8765 there"""
 
 
-def main(argv: Sequence[str]) -> None:
+def run(argv: Sequence[str]) -> None:
     """Serve until Ctrl-C."""
     args = parser().parse_args(argv)
     for place in args.logdir:
         if not runs.exists(place):
             raise CommandError(f"{place} does not exist; give a log directory")
+    with published.overlay(args.logdir, args.published) as places:
+        serve(args, places)
+
+
+def serve(args: argparse.Namespace, places: Sequence[str]) -> None:
+    """Serve runs at some places until Ctrl-C."""
     kept = None if args.no_cache else cache.directory()
     if kept:
         cache.forget_unused(kept)
-    store = Store(args.logdir, kept)
+    store = Store(places, kept)
     server = make_server(store, args.port)
     store.start()
     address = f"http://{LOOPBACK}:{server.server_address[1]}"
@@ -80,4 +86,9 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not keep what was read in the user's cache directory",
     )
+    result.add_argument("--published", action="store_true", help=published.HELP)
     return result
+
+
+if __name__ == "__main__":
+    run_module(__file__)

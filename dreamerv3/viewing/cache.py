@@ -13,11 +13,12 @@ import numpy as np
 
 from dreamerv3.viewing.table import Column, Growable, Table
 from dreamerv3.viewing.tail import Tail
+from embodied.core import files
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"dreamerv3 view\n\0"
 ALIGN = 8
-KEEP = 30 * 24 * 3600  # Seconds after which a file that nobody used is deleted.
+KEEP = 30 * 24 * 3600  # Seconds after which an unused file is deleted.
 
 
 def directory() -> pathlib.Path:
@@ -33,6 +34,7 @@ def save(path: pathlib.Path, tables: dict[str, tuple[Tail, Table]]) -> None:
         name: {
             "tail": tail.state(),
             "bad": table.bad,
+            "problem": table.problem,
             "count": table.count,
             "rows": [_place(arrays, a.view()) for a in (table.steps, table.times)],
             "columns": {
@@ -45,14 +47,11 @@ def save(path: pathlib.Path, tables: dict[str, tuple[Tail, Table]]) -> None:
         for name, (tail, table) in tables.items()
     }
     text = json.dumps({"version": VERSION, "tables": meta}).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with files.replace(path) as file:
         file.write(MAGIC + len(text).to_bytes(8, "little") + text)
         file.write(bytes(-file.tell() % ALIGN))
         for array in arrays:
             file.write(array.tobytes() + bytes(-array.nbytes % ALIGN))
-    temporary.rename(path)
 
 
 def _place(arrays: list[np.ndarray], array: np.ndarray) -> int:
@@ -93,6 +92,7 @@ def _parse(data: mmap.mmap, files: dict[str, pathlib.Path]) -> Any:
             parts = {k: arrays.next(Column.DTYPES[k], n) for k, n in column.items()}
             table.columns[key] = Column(parts)
         table.bad, table.count = saved["bad"], saved["count"]
+        table.problem = saved["problem"]
         result[name] = Tail.resume(file, saved["tail"]), table
     return result
 
@@ -113,6 +113,6 @@ class _Arrays:
 def forget_unused(root: pathlib.Path) -> None:
     """Delete files that no viewer opened for a month."""
     limit = time.time() - KEEP
-    for path in root.glob("*.columns"):
+    for path in root.glob("*"):
         if path.stat().st_mtime < limit:
             path.unlink(missing_ok=True)

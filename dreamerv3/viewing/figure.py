@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -34,14 +34,25 @@ STYLE: Any = {
 WIDTH, HEIGHT = 3.1, 2.2  # Inches of one panel.
 
 
+class Words(NamedTuple):
+    """What a picture says of its numbers."""
+
+    unit: str = "environment steps"
+    scale: str = "human-normalised"
+    # By method the low and high ends of mean, median and IQM.
+    intervals: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {}
+
+
 def draw(
     groups: Sequence[Group],
     key: str,
     axis: str,
     summaries: Sequence[Summary],
     path: pathlib.Path,
+    words: Words | None = None,
 ) -> None:
     """One panel a task, one line a method, a band of one standard deviation."""
+    words = words or Words()
     tasks = list(dict.fromkeys(group.task for group in groups))
     methods = list(dict.fromkeys(group.method for group in groups))
     panels = len(tasks) + bool(summaries)
@@ -55,12 +66,12 @@ def draw(
             own = [group for group in groups if group.task == task]
             _curves(panel, own, task, methods, axis)
         if summaries:
-            _bars(axes[len(tasks)], summaries, methods)
+            _bars(axes[len(tasks)], summaries, methods, words)
         for panel in axes[panels:]:
             panel.set_visible(False)
         figure.supylabel(key, fontsize=9, color="#556070")
         figure.supxlabel(
-            "environment steps" if axis == "step" else "hours",
+            words.unit if axis == "step" else "hours",
             fontsize=9,
             color="#556070",
         )
@@ -74,7 +85,8 @@ def _curves(
     for group in groups:
         color = COLORS[methods.index(group.method) % len(COLORS)]
         x = group.x if axis == "step" else group.x / 3600
-        panel.plot(x, group.mean, color=color, linewidth=1.6, label=group.method)
+        dot = "o" if np.isfinite(group.mean).sum() == 1 else ""  # It makes no line.
+        panel.plot(x, group.mean, dot + "-", color=color, linewidth=1.6)
         if len(group.seeds) > 1:
             low, high = group.mean - group.std, group.mean + group.std
             panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
@@ -87,19 +99,26 @@ def _curves(
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _bars(panel: Any, summaries: Sequence[Summary], methods: list[str]) -> None:
+def _bars(
+    panel: Any, summaries: Sequence[Summary], methods: list[str], words: Words
+) -> None:
     names = ("mean", "median", "iqm")
     width = 0.8 / len(summaries)
     for index, summary in enumerate(summaries):
         color = COLORS[methods.index(summary.method) % len(COLORS)]
         places = np.arange(len(names)) + (index - (len(summaries) - 1) / 2) * width
         values = [getattr(summary, name) for name in names]
-        bars = panel.bar(places, values, width * 0.92, color=color)
+        low, high = words.intervals.get(summary.method, (values, values))
+        errors = np.abs([np.subtract(values, low), np.subtract(high, values)])
+        line = {"linewidth": 1} if summary.method in words.intervals else {"alpha": 0}
+        bars = panel.bar(
+            places, values, width * 0.92, color=color, yerr=errors, error_kw=line
+        )
         panel.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
     panel.set_xticks(np.arange(len(names)), ["mean", "median", "IQM"])
     panel.grid(axis="x", visible=False)
     panel.axhline(1, color="#556070", linewidth=0.8, linestyle=":")
-    panel.set_title(f"human-normalised ({summaries[0].tasks} tasks)", loc="left")
+    panel.set_title(f"{words.scale} ({summaries[0].tasks} tasks)", loc="left")
 
 
 def _legend(figure: Figure, panel: Any, methods: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dreamerv3.viewing import buckets
+from dreamerv3.viewing import curves
 from dreamerv3.viewing.store import Axis, RunData
 
 DETAIL = 4000  # Points of a run that its bins are made from.
@@ -71,6 +71,6 @@ def _group(
     rows = []
     for data in members:
         curve = data.curve(key, Axis(axis, *data.extent(key, axis), DETAIL))
-        rows.append(buckets.on_grid(curve.x, curve.mean, x))
+        rows.append(curves.on_grid(curve.x, curve.mean, x))
     seeds = np.stack(rows)
-    return Group(task, method, x, seeds, *buckets.band(seeds))
+    return Group(task, method, x, seeds, *curves.band(seeds))

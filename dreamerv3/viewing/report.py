@@ -10,15 +10,15 @@ import os
 import pathlib
 import shlex
 import time
-from importlib.metadata import version
 
 import numpy as np
 
-from dreamerv3 import config, logdir
-from dreamerv3.config import Flat
-from dreamerv3.viewing import answers, runs, standalone
+from dreamerv3.settings import config, logdir
+from dreamerv3.settings.config import Flat
+from dreamerv3.viewing import endpoints, glossary, published, runs, standalone
 from dreamerv3.viewing.standalone import Chart, table
 from dreamerv3.viewing.store import SCORE, Axis, RunData, Store
+from embodied.core import extras, files, runfiles
 
 FILE = "report.html"
 POINTS = 300  # Of each curve.
@@ -41,33 +41,33 @@ def write(directory: str | os.PathLike, path: pathlib.Path) -> int:
     return save(read(directory), path)
 
 
-def read(directory: str | os.PathLike) -> bytes:
-    """The report of a run."""
+def read(directory: str | os.PathLike, overlay: bool = False) -> bytes:
+    """The report of a run, with `overlay` beside published curves of its task."""
     store = Store([str(directory)])
     store.read_all()
     (data,) = store.all()
-    return make(data).encode()
+    return make(data, overlay).encode()
 
 
 def save(content: bytes, path: pathlib.Path) -> int:
     """Write a report whole or not at all; returns its bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    files.write_bytes(path, content)
     return len(content)
 
 
-def make(data: RunData) -> str:
+def make(data: RunData, overlay: bool = False) -> str:
     """The page about a run."""
-    values = logdir.load(data.run.path)
+    values = logdir.read(data.run.path)
     charts = all_charts(data)
+    if overlay and SCORE in charts:
+        charts[SCORE]["series"] += published.series(data.run.task, values)
     run = data.run
     title = " ".join(part for part in (run.task, run.method) if part) or run.name
     sections = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{html.escape(str(run.path))}, written {time.strftime('%Y-%m-%d %H:%M')} "
-        f"by dreamerv3 {version('dreamerv3')}</p>",
+        f"by dreamerv3 {extras.version()}</p>",
+        warning(data),
         facts(data),
         curves(charts),
         videos(data),
@@ -76,6 +76,12 @@ def make(data: RunData) -> str:
         settings(values),
     ]
     return standalone.page(f"{title}: report", "\n".join(sections), charts)
+
+
+def warning(data: RunData) -> str:
+    """What could not be read."""
+    text = data.error()
+    return f'<p class="error">{html.escape(text)}</p>' if text else ""
 
 
 def facts(data: RunData) -> str:
@@ -98,8 +104,10 @@ def all_charts(data: RunData) -> dict[str, Chart]:
         key for prefix in PREFIXES for key in data.names() if key.startswith(prefix)
     ]
     known = set(data.names())
-    chosen = [key for key in dict.fromkeys(keys) if key in known][:MOST_CHARTS]
-    return {key: chart(data, key) for key in chosen}
+    chosen = [key for key in dict.fromkeys(keys) if key in known]
+    charts = {key: chart(data, key) for key in chosen}
+    full = [(k, c) for k, c in charts.items() if not standalone.is_empty(c)]
+    return dict(full[:MOST_CHARTS])
 
 
 def chart(data: RunData, key: str) -> Chart:
@@ -110,7 +118,8 @@ def chart(data: RunData, key: str) -> Chart:
     series = {"name": key, "x": numbers(curve.x), "y": numbers(curve.mean)}
     if key == SCORE:
         series["faint"], series["y"] = series["y"], numbers(smooth(curve.mean, SMOOTH))
-    return {"title": key, "axis": "step", "series": [series]}
+    about = glossary.meaning(key)
+    return {"title": key, "about": about, "axis": "step", "series": [series]}
 
 
 def smooth(values: np.ndarray, amount: float) -> np.ndarray:
@@ -139,11 +148,12 @@ def videos(data: RunData) -> str:
     cards = []
     for key, found in runs.media(data.run.path).items():
         medium = found[-1]
-        path = data.run.path / runs.MEDIA / key / medium.file
+        path = data.run.path / runfiles.MEDIA / key / medium.file
         note = f"step {medium.step:,}"
         cards.append(
             f'<article class="card"><h3><span class="name">{html.escape(key)}</span>'
-            f"<small>{note}</small></h3>{embed(path, medium.kind)}</article>"
+            f"<small>{note}</small></h3>{embed(path, medium.kind, f'{key}, {note}')}"
+            f'<p class="about">{html.escape(glossary.meaning(key))}</p></article>'
         )
     if not cards:
         return ""
@@ -152,20 +162,26 @@ def videos(data: RunData) -> str:
     )
 
 
-def embed(path: pathlib.Path, kind: str) -> str:
+def embed(path: pathlib.Path, kind: str, label: str) -> str:
     """A file as part of the page."""
-    if path.stat().st_size > MOST_BYTES:
+    label = html.escape(label)
+    try:
+        with files.open_regular(path) as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        return f"<p>cannot be read: {html.escape(str(error))}</p>"
+    if len(content) > MOST_BYTES:
         return f"<p>too large to include: {html.escape(str(path))}</p>"
     if kind == "text":
-        return (
-            f'<pre class="wrap">{html.escape(path.read_text(errors="replace"))}</pre>'
-        )
+        text = html.escape(content.decode(errors="replace"))
+        region = f'tabindex="0" role="region" aria-label="{label}"'
+        return f'<pre class="wrap" {region}>{text}</pre>'
     mime = mimetypes.guess_type(path.name)[0]
-    content = base64.b64encode(path.read_bytes()).decode()
-    address = f"data:{mime};base64,{content}"
+    address = f"data:{mime};base64,{base64.b64encode(content).decode()}"
     if kind == "image":
-        return f'<img src="{address}" alt="">'
-    return f'<video src="{address}" controls loop muted autoplay playsinline></video>'
+        return f'<img src="{address}" alt="{label}">'
+    flags = "controls loop muted autoplay playsinline"
+    return f'<video src="{address}" aria-label="{label}" {flags}></video>'
 
 
 def throughput(data: RunData) -> str:
@@ -176,16 +192,16 @@ def throughput(data: RunData) -> str:
         rows.append(
             ("environment steps per second, over all", _text(data.step() / seconds))
         )
-    rates = [key for key in data.names() if answers.is_rate(key)]
+    rates = [key for key in data.names() if endpoints.is_rate(key)]
     rows += [
         (f"{key}, last values", _text(data.recent(key, 3))) for key in sorted(rates)
     ]
-    line = answers.bottleneck(data)
+    line = endpoints.bottleneck(data)
     if line:
         rows.append(("bottleneck", line))
     if not rows:
         return ""
-    return "<h2>Throughput</h2>\n" + table(rows)
+    return "<h2>Throughput</h2>\n" + table("Throughput", rows)
 
 
 def roles(data: RunData) -> str:
@@ -194,7 +210,8 @@ def roles(data: RunData) -> str:
     if not found:
         return ""
     rows = [(r.name, r.restarts, "running" if r.alive else "ended") for r in found]
-    return "<h2>Processes</h2>\n" + table(rows, ("process", "restarts", "now"))
+    head = ("process", "restarts", "now")
+    return "<h2>Processes</h2>\n" + table("Processes", rows, head)
 
 
 def settings(values: Flat) -> str:
@@ -217,9 +234,9 @@ def settings(values: Flat) -> str:
             "<h2>Train this again</h2>",
             f'<pre class="wrap">{html.escape(command(values))}</pre>',
             "<h2>Settings that are not the defaults</h2>",
-            table(rows, ("key", "value", "default")),
+            table("Changed settings", rows, ("key", "value", "default")),
             "<details><summary>All settings</summary>",
-            table(every),
+            table("All settings", every),
             "</details>",
         ]
     )
@@ -233,11 +250,11 @@ def changes(values: Flat) -> Flat:
 
 def command(values: Flat) -> str:
     """What to type to train with the same settings in a new log directory."""
-    words = ["dreamerv3"]
+    parts = ["dreamerv3"]
     for key, value in changes(values).items():
         if key != "logdir":
-            words += [f"--{key}", shlex.quote(_typed(value))]
-    return " ".join(words)
+            parts += [f"--{key}", shlex.quote(_typed(value))]
+    return " ".join(parts)
 
 
 def _typed(value: object) -> str:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import functools
 import glob
 import hashlib
-import json
 import os
 import pathlib
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import psutil
 import ruamel.yaml
 
+from dreamerv3.settings import logdir
+from embodied.core import files, runfiles
 from embodied.envs import custom
-from embodied.metrics.media import FOLDER as MEDIA
 
-METRICS, SCORES = "metrics.jsonl", "scores.jsonl"
-CONFIG, ROLES = "config.yaml", "roles.json"
-FILES = {METRICS, SCORES, CONFIG}
+FILES = {runfiles.METRICS, runfiles.SCORES, runfiles.CONFIG}
 KINDS = {".mp4": "video", ".gif": "image", ".png": "image", ".txt": "text"}
+OVERLAY = "published-curves"  # A folder of runs that are not the user's own.
 DEPTH = 6  # How far below a given directory runs are looked for.
+UNKNOWN = 60.0  # Seconds without a write after which a run without a lock has ended.
+REMOTE = 600.0  # The same for a run that is locked by another machine.
+LONGEST = 1000  # Letters of a line with one of these settings.
 HEADER = ("task", "method", "seed", "script")
 
 
@@ -38,6 +40,7 @@ class Run(NamedTuple):
     task: str
     method: str
     seed: str
+    error: str = ""  # Why its settings cannot be read.
 
 
 class Medium(NamedTuple):
@@ -52,9 +55,9 @@ class RoleHealth(NamedTuple):
     """One process of a parallel run."""
 
     name: str
-    pid: int
+    pid: int | None
     restarts: int
-    alive: bool  # On this machine; a role elsewhere counts as ended.
+    alive: bool  # On this machine; a remote role counts as ended.
 
 
 def find(places: Sequence[str], strict: bool = True) -> list[Run]:
@@ -66,12 +69,20 @@ def find(places: Sequence[str], strict: bool = True) -> list[Run]:
     found = list(dict.fromkeys(p for root in paths for p in _below(root, DEPTH)))
     if not found and strict:
         raise RunsError(
-            f"no run in {', '.join(places)}: a run is a directory with {METRICS}; "
-            "give its log directory or one above it"
+            f"no run in {', '.join(places)}: a run is a directory with "
+            f"{runfiles.METRICS}; give its log directory or one above it"
         )
-    root = os.path.commonpath([path.parent for path in found]) if found else ""
-    runs = [_describe(path, str(path.relative_to(root))) for path in found]
+    own = [path.parent for path in found if OVERLAY not in path.parts]
+    root = pathlib.Path(os.path.commonpath(own)) if own else pathlib.Path("/")
+    runs = [_describe(path, _name(path, root)) for path in found]
     return sorted(runs, key=_by_name)
+
+
+def _name(path: pathlib.Path, root: pathlib.Path) -> str:
+    """The path below all runs; that of published ones has nothing to do with it."""
+    if OVERLAY in path.parts:
+        root = path.parents[len(path.parts) - path.parts.index(OVERLAY) - 1]
+    return str(path.relative_to(root))
 
 
 def exists(place: str) -> bool:
@@ -85,58 +96,74 @@ def _by_name(run: Run) -> tuple[str, str]:
 
 def _expand(place: str, strict: bool) -> list[pathlib.Path]:
     matches = sorted(glob.glob(os.path.expanduser(place), recursive=True))
-    paths = [pathlib.Path(match).resolve() for match in matches]
-    if strict and not paths:
+    if strict and not matches:
         raise RunsError(f"{place} does not exist; give a log directory")
-    return [path for path in paths if path.is_dir()]
+    return [pathlib.Path(path).resolve() for path in matches if os.path.isdir(path)]
 
 
 def _below(path: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
     """The directory if it is a run, else the runs below it."""
     try:
         entries = list(os.scandir(path))
-    except (PermissionError, FileNotFoundError):
+    except OSError:
         return
     if any(entry.name in FILES for entry in entries):
         yield path
     elif depth:
         for entry in sorted(entries, key=os.fspath):
-            if entry.is_dir() and not entry.name.startswith("."):
+            if os.path.isdir(entry.path) and not entry.name.startswith("."):
                 yield from _below(pathlib.Path(entry.path), depth - 1)
 
 
 def _describe(path: pathlib.Path, name: str) -> Run:
-    known = header(path)
+    known, error = header(path)
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:10]
-    task, method, seed = (str(known.get(key, "")) for key in HEADER[:3])
-    return Run(digest, name, path, custom.label(task), method, seed)
+    task, method, seed = (known.get(key, "") for key in HEADER[:3])
+    return Run(digest, name, path, custom.label(task), method, seed, error)
 
 
-def header(path: pathlib.Path) -> dict[str, Any]:
-    """Task, method, seed and script; reading all settings takes 20 ms a run."""
+def header(path: pathlib.Path) -> tuple[dict[str, str], str]:
+    """Task, method, seed and script, or why they cannot be read.
+
+    Reading all settings takes 20 ms a run.
+    """
+    file = path / runfiles.CONFIG
     try:
-        file = path / CONFIG
-        return _header(file, file.stat().st_mtime_ns)
-    except OSError:
-        return {}
+        known, problem = _header(file, file.stat().st_ctime_ns)
+    except FileNotFoundError:
+        return {}, ""
+    except OSError as error:
+        known, problem = {}, error.strerror or str(error)
+    return known, f"{runfiles.CONFIG}: {problem}" if problem else ""
 
 
 @functools.lru_cache(maxsize=10_000)
-def _header(file: pathlib.Path, changed: int) -> dict[str, Any]:
-    lines = file.read_text().splitlines()
-    text = "\n".join(line for line in lines if line.split(":")[0] in HEADER)
+def _header(file: pathlib.Path, changed: int) -> tuple[dict[str, str], str]:
     try:
-        return ruamel.yaml.YAML(typ="safe").load(text) or {}
+        lines = files.read_text(file, logdir.LIMIT).splitlines()
+    except UnicodeDecodeError:
+        return {}, "no text"
+    own = [line for line in lines if line.split(":")[0] in HEADER]
+    text = "\n".join(line for line in own if len(line) <= LONGEST)
+    try:
+        found = ruamel.yaml.YAML(typ="safe").load(text)
     except ruamel.yaml.YAMLError:
-        return {}
+        found = None
+    if not isinstance(found, dict) or any(map(_is_nested, found.values())):
+        return {}, f"no {', '.join(HEADER)}" if any(lines) else ""
+    return {key: str(value) for key, value in found.items()}, ""
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list | dict)
 
 
 def media(path: pathlib.Path) -> dict[str, list[Medium]]:
     """Videos, images and texts of a run by key, in order of their steps."""
-    root = path / MEDIA
+    root = path / runfiles.MEDIA
     result: dict[str, list[Medium]] = {}
-    for folder, _, files in os.walk(root):
-        found = [m for m in map(_medium, files) if m]
+    for folder, _, names in os.walk(root):
+        found = [m for m in map(_medium, names) if m]
         if found:
             key = os.path.relpath(folder, root).replace(os.sep, "/")
             result[key] = sorted(found)
@@ -145,32 +172,31 @@ def media(path: pathlib.Path) -> dict[str, list[Medium]]:
 
 def _medium(file: str) -> Medium | None:
     stem, suffix = os.path.splitext(file)
-    if suffix not in KINDS or not stem.isdigit():
+    if suffix not in KINDS or not stem.isdecimal():
         return None
     return Medium(int(stem), file, KINDS[suffix])
 
 
 def health(path: pathlib.Path) -> list[RoleHealth]:
     """The processes that a parallel run last wrote down, and whether they live."""
-    file = path / ROLES
+    roles = runfiles.read_roles(path / runfiles.ROLES)
+    return [RoleHealth(r.name, r.pid, r.restarts, r.is_alive()) for r in roles]
+
+
+def is_active(path: pathlib.Path, silent: float) -> bool:
+    """Whether a run still trains; `silent` is the time since its last write.
+
+    The lock of a run names its process and machine and is empty once it has ended.
+    """
+    file = path / runfiles.LOCK
     try:
-        roles, written = json.loads(file.read_text()), file.stat().st_mtime
+        holder, written = files.read_text(file, LONGEST), file.stat().st_mtime
     except (OSError, ValueError):
-        return []
-    return [
-        RoleHealth(name, role["pid"], role["restarts"], _alive(role["pid"], written))
-        for name, role in roles.items()
-        if isinstance(role, dict) and {"pid", "restarts"} <= role.keys()
-    ]
-
-
-def _alive(pid: int | None, written: float) -> bool:
-    """Whether the process is there and is not a later one with the same number."""
-    if not pid:
-        return False
-    try:
-        process = psutil.Process(pid)
-        running = process.status() != psutil.STATUS_ZOMBIE
-        return running and process.create_time() <= written + 1
-    except psutil.Error:
-        return False
+        return silent < UNKNOWN
+    pid, _, host = holder.partition(" on ")
+    if host not in ("", socket.gethostname()):
+        return silent < REMOTE
+    process = runfiles.RoleProcess(
+        "run", int(pid) if pid.isdecimal() else None, 0, written
+    )
+    return process.is_alive()

@@ -14,8 +14,9 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from dreamerv3.viewing import answers, runs
+from dreamerv3.viewing import endpoints, runs
 from dreamerv3.viewing.store import Store
+from embodied.core import runfiles
 
 PAGE = pathlib.Path(__file__).parent / "page"
 LOOPBACK = "127.0.0.1"
@@ -80,7 +81,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(error.status, str(error).encode(), "text/plain")
 
     def __getattr__(self, name: str) -> Callable[[], None]:
-        """Whatever is not GET is refused."""
+        """Reject all methods but GET."""
         if name.startswith("do_"):
             return self._not_allowed
         raise AttributeError(name)
@@ -89,7 +90,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Nothing: the terminal belongs to the user."""
 
     def _not_allowed(self) -> None:
-        self.close_connection = True  # A body may follow, which nobody reads.
+        self.close_connection = True  # A body may follow, which is not read.
         status = http.HTTPStatus.METHOD_NOT_ALLOWED
         self._send(status, b"only GET", "text/plain", {"Allow": "GET"})
 
@@ -99,10 +100,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path.startswith("/media/"):
             self._send_file(media_path(store, path.removeprefix("/media/")))
         elif path == "/api/curves":
-            body = _ask(answers.curves, store, query)
+            body = _ask(endpoints.curves, store, query)
             self._send(http.HTTPStatus.OK, body, "application/octet-stream")
-        elif path.startswith("/api/") and name in answers.JSON:
-            found = _ask(answers.JSON[name], store, query)
+        elif path.startswith("/api/") and name in endpoints.JSON:
+            found = _ask(endpoints.JSON[name], store, query)
             body = json.dumps(found, allow_nan=False, default=str).encode()
             self._send(http.HTTPStatus.OK, body, "application/json")
         else:
@@ -150,7 +151,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def check_origin(headers: Any) -> None:
-    """Refuse what other sites make a browser send, by whichever name they do it."""
+    """Reject requests that other sites make a browser send."""
     host = headers.get("Host", "")
     name = re.sub(r":\d+$", "", host)
     if name.lower() not in HOSTS:
@@ -168,7 +169,7 @@ def media_path(store: Store, path: str) -> pathlib.Path:
     found = store.select([name])
     if not found:
         raise RefusedError(http.HTTPStatus.NOT_FOUND, "no such run")
-    root = (found[0].run.path / runs.MEDIA).resolve()
+    root = (found[0].run.path / runfiles.MEDIA).resolve()
     file = (root / rest).resolve() if "\0" not in rest else root
     inside = file.is_relative_to(root) and file.suffix in runs.KINDS
     if not inside or not file.is_file():

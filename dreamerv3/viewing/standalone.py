@@ -15,7 +15,7 @@ STYLES = ("style.css", "standalone.css")
 SCRIPTS = ("format.js", "plot.js", "standalone.js")
 DIGITS = 6  # Of numbers in curves.
 
-Chart = dict[str, Any]  # title, note, axis, series
+Chart = dict[str, Any]  # title, note, about (a line on the metric), axis, series
 
 
 def page(title: str, body: str, charts: Mapping[str, Chart]) -> str:
@@ -33,7 +33,9 @@ def page(title: str, body: str, charts: Mapping[str, Chart]) -> str:
 {style}</style>
 </head>
 <body class="standalone">
+<main>
 {body}
+</main>
 <script type="application/json" id="data">{data}</script>
 <script>
 {script}</script>
@@ -45,20 +47,28 @@ def page(title: str, body: str, charts: Mapping[str, Chart]) -> str:
 def place(name: str, chart: Chart, wide: bool = False) -> str:
     """The element that a chart is drawn into."""
     title, note = html.escape(chart["title"]), html.escape(chart.get("note", ""))
+    about = html.escape(chart.get("about", ""))
     kind = "card wide" if wide else "card"
     return (
         f'<article class="{kind}" data-chart="{html.escape(name)}">'
-        f'<h3><span class="name">{title}</span><small>{note}</small></h3></article>'
+        f'<h3><span class="name">{title}</span><small>{note}</small></h3>'
+        f'<p class="about">{about}</p></article>'
     )
 
 
-def table(rows: Sequence[Sequence[Any]], head: Sequence[str] = ()) -> str:
-    """A table of texts."""
+def is_empty(chart: Chart) -> bool:
+    """Whether there is nothing to draw."""
+    return all(y is None for series in chart["series"] for y in series["y"])
+
+
+def table(label: str, rows: Sequence[Sequence[Any]], head: Sequence[str] = ()) -> str:
+    """A table of texts, which can be scrolled by keyboard if it is wide."""
     lines = [_row(row, "td") for row in rows]
     if head:
         lines.insert(0, _row(head, "th"))
     inner = "\n".join(lines)
-    return f'<div class="frame"><table class="grid">\n{inner}\n</table></div>'
+    region = f'role="region" tabindex="0" aria-label="{html.escape(label)}"'
+    return f'<div class="frame" {region}><table class="grid">\n{inner}\n</table></div>'
 
 
 def _row(cells: Sequence[Any], tag: str) -> str:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import elements
 import numpy as np
 
-from dreamerv3.viewing import buckets, cache, runs
-from dreamerv3.viewing.buckets import Curve
+from dreamerv3.viewing import cache, curves, runs
+from dreamerv3.viewing.curves import Curve
 from dreamerv3.viewing.table import Table
-from dreamerv3.viewing.tail import Tail
+from dreamerv3.viewing.tail import LONGEST, Tail
+from embodied.core import runfiles
 from embodied.metrics.jsonl import SCORE as SCORE
 
 SLICE = 1 << 22  # Bytes of a file that are read before the next run has its turn.
@@ -38,27 +39,59 @@ class RunData:
     def __init__(self, run: runs.Run, store: pathlib.Path | None):
         self.run = run
         self._store = store and store / f"{run.id}.columns"
-        self._files = {name: run.path / name for name in (runs.SCORES, runs.METRICS)}
+        names = runfiles.SCORES, runfiles.METRICS
+        self._files = {name: run.path / name for name in names}
         loaded = cache.load(self._store, self._files) if self._store else None
         self._parts = loaded or self._fresh()
         self._saved = self.position()
+        self._failure = ""  # Of a program error; the run is no longer read then.
 
     def _fresh(self) -> dict[str, tuple[Tail, Table]]:
         return {name: (Tail(path), Table()) for name, path in self._files.items()}
 
     def advance(self, name: str) -> bool:
-        """Read on in one of the files; returns whether there was something new."""
+        """Read on in one of the files; returns whether there was something new.
+
+        Whatever a file holds, it ends in an error of this run and not of the others.
+        """
+        if self._failure:
+            return False
+        try:
+            return self._advance(name)
+        except Exception as error:
+            self._failure = f"{name}: {type(error).__name__}: {error}"
+            return True
+
+    def _advance(self, name: str) -> bool:
         tail, table = self._parts[name]
         if tail.changed():
             # Scores may be taken from either file, so both are read again.
             self._parts, self._saved = self._fresh(), 0
             tail, table = self._parts[name]
+        before = tail.offset, tail.error
         lines = tail.read(SLICE)
         if lines:
             # The scores are in both files, and the small one is read first.
-            known = name == runs.METRICS and self._files[runs.SCORES].exists()
+            known = (
+                name == runfiles.METRICS and self._parts[runfiles.SCORES][0].usable()
+            )
             table.add_lines(lines, frozenset([SCORE] if known else []))
-        return bool(lines)
+        return (tail.offset, tail.error) != before
+
+    def error(self) -> str:
+        """What cannot be read, and why; empty if all can."""
+        found = [self.run.error, self._failure]
+        for name, (tail, table) in self._parts.items():
+            if tail.error:
+                found.append(f"{name}: {tail.error}")
+            elif self.bad(name):
+                reason = table.problem or f"longer than {LONGEST:,} bytes"
+                found.append(
+                    f"{name}: {_lines(self.bad(name))} cannot be read: {reason}"
+                )
+            elif table.problem:
+                found.append(f"{name}: {table.problem}")
+        return "; ".join(filter(None, found))
 
     def position(self) -> int:
         """Bytes read."""
@@ -108,13 +141,14 @@ class RunData:
         """When a metrics file was last written, in Unix seconds; 0 for never."""
         times = [0.0]
         for path in self._files.values():
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 times.append(path.stat().st_mtime)
         return max(times)
 
-    def bad(self) -> int:
-        """Lines that could not be read."""
-        return sum(table.bad for _, table in self._parts.values())
+    def bad(self, name: str) -> int:
+        """Lines of a file that could not be read."""
+        tail, table = self._parts[name]
+        return table.bad + tail.skipped
 
     def count(self) -> int:
         """Values of all metrics."""
@@ -134,15 +168,15 @@ class RunData:
         table = self.table(key)
         if table is None:
             return np.nan, np.nan
-        return buckets.extent(table, key, axis, self.start())
+        return curves.extent(table, key, axis, self.start())
 
     def curve(self, key: str, axis: Axis) -> Curve:
         """A metric between two limits."""
         table = self.table(key)
         if table is None:
-            return buckets.EMPTY
+            return curves.EMPTY
         limits = (axis.low, axis.high)
-        return buckets.curve(table, key, axis.name, self.start(), limits, axis.amount)
+        return curves.curve(table, key, axis.name, self.start(), limits, axis.amount)
 
 
 class Store:
@@ -243,7 +277,7 @@ class Store:
 
     def _pass(self) -> bool:
         """Give every run a turn: first with the scores, which people look at first."""
-        return self._turns(runs.SCORES) or self._turns(runs.METRICS)
+        return self._turns(runfiles.SCORES) or self._turns(runfiles.METRICS)
 
     def _turns(self, name: str) -> bool:
         more = False
@@ -256,3 +290,7 @@ class Store:
                 if not data.pending():
                     data.keep()
         return more
+
+
+def _lines(amount: int) -> str:
+    return f"{amount:,} {'line' if amount == 1 else 'lines'}"

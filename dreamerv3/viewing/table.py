@@ -8,6 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+MOST = 10_000  # Metrics of a run.
+LONGEST = 200  # Letters of a metric's name.
 BLOCK = 64  # Values summarised by one entry of the coarse level.
 
 
@@ -86,6 +88,7 @@ class Table:
         self.times = Growable(np.dtype("<f8"))  # Unix seconds; NaN in older files.
         self.columns: dict[str, Column] = {}
         self.bad = 0  # Lines that are no JSON object with a step.
+        self.problem = ""  # What is wrong with the first of them.
         self.count = 0  # Values in all columns.
 
     def add_lines(self, lines: Iterable[bytes], skip: frozenset[str]) -> None:
@@ -95,9 +98,11 @@ class Table:
         found: dict[str, tuple[list[int], list[Any]]] = {}
         number = len(self.steps)
         for line in lines:
-            row = parse(line)
-            if row is None:
+            try:
+                row = parse(line)
+            except ValueError as error:
                 self.bad += 1
+                self.problem = self.problem or str(error)
                 continue
             steps.append(row.pop("step"))
             times.append(row.pop("time", np.nan))
@@ -117,7 +122,11 @@ class Table:
                 self._extend(name, np.array(rows, np.uint32), values)
 
     def _extend(self, name: str, rows: np.ndarray, values: list[Any]) -> None:
-        column = self.columns.get(name) or Column()
+        column = self.columns.get(name)
+        if column is None and (len(self.columns) >= MOST or len(name) > LONGEST):
+            self.problem = self.problem or f"more than {MOST:,} metrics, or long names"
+            return
+        column = column or Column()
         column.extend(rows, floats(values, np.float32))
         self.columns[name] = column
         self.count += len(values)
@@ -154,14 +163,19 @@ class Table:
         )
 
 
-def parse(line: bytes) -> dict[str, Any] | None:
-    """A row, or nothing if the line is not one."""
+def parse(line: bytes) -> dict[str, Any]:
+    """The row in a line; a ValueError says what else it is."""
     try:
         row = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     except ValueError:
-        return None
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int | float):
-        return None
+        raise ValueError("no JSON") from None
+    if not isinstance(row, dict):
+        raise ValueError("no JSON object")
+    step = row.get("step")
+    if not isinstance(step, int | float) or not abs(step) < 2**63:
+        raise ValueError("no step")
     return row
 
 
@@ -169,15 +183,18 @@ def floats(values: list[Any], dtype: Any) -> np.ndarray:
     """Numbers as they are; null, "NaN" and whatever is no number become NaN."""
     with np.errstate(over="ignore"):
         try:
-            return np.array(values, dtype)
-        except (TypeError, ValueError):
-            return np.array([_number(value) for value in values], dtype)
+            array = np.array(values, dtype)
+        except (TypeError, ValueError, OverflowError):
+            array = np.empty((0, 0))
+        if array.ndim == 1:
+            return array
+        return np.array([_number(value) for value in values], dtype)
 
 
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.nan
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import logging
+import secrets
 import signal
 import time
 from collections.abc import Sequence
@@ -12,22 +14,32 @@ from typing import Any
 import elements
 
 from embodied.cluster import host
-from embodied.core import parcel
-from embodied.run import role
-from embodied.run.parallel import farewell, wire
-from embodied.run.parallel.env import env_roles
+from embodied.core import pickling
+from embodied.process.context import Context, FinalError
+from embodied.process.supervisor import Role
+from embodied.run.parallel import connections, membership
+from embodied.run.parallel.env import env_roles, joined_env
+from embodied.run.parallel.member import Entry, Invitation
+from embodied.run.settings import RunSettings
+
+PATIENCE = 5.0  # Seconds in which the tasks of environments may end.
 
 
-def parallel_fleet(make_env_train: bytes, make_env_eval: bytes, args: Any) -> None:
+def parallel_fleet(
+    make_env_train: bytes,
+    make_env_eval: bytes,
+    args: RunSettings,
+    ctx: Context | None = None,
+) -> None:
     """Run all environments on the cluster until the run ends.
 
     Ray starts the task of a machine that vanished on another one; the supervisor
     starts this role again if the connection to the cluster is lost.
     """
+    ctx = ctx or Context()
     ray = connect(args.ray.address)
     try:
-        keys = wire.client_keys(args)
-        roles = env_roles(make_env_train, make_env_eval, args, keys)
+        roles = joined_roles(env_roles(make_env_train, make_env_eval, args), args)
         task = ray.remote(
             num_cpus=args.ray.cpus,
             max_retries=-1,
@@ -35,13 +47,30 @@ def parallel_fleet(make_env_train: bytes, make_env_eval: bytes, args: Any) -> No
             scheduling_strategy="SPREAD",
         )(host.run)
         tasks = [
-            task.options(name=each.name).remote(parcel.dumps(each)) for each in roles
+            task.options(name=each.name).remote(pickling.dumps(each)) for each in roles
         ]
         tell_shortage(len(tasks), args.ray.cpus, ray.nodes())
-        watch(ray, tasks)
-        dismiss(ray, tasks)
+        watch(ray, tasks, ctx)
+        dismiss(ray, tasks, ctx)
     finally:
         ray.shutdown()  # Ends the tasks that are left.
+
+
+def joined_roles(roles: Sequence[Role], args: RunSettings) -> list[Role]:
+    """Roles that join the run from machines of the cluster.
+
+    The name of a member is unique, as tasks of an earlier fleet may still run.
+    """
+    keys = connections.client_keys(args, connections.ENV)
+    invitation = Invitation(args.coordinator_addr, keys)
+    token, joined = secrets.token_hex(4), []
+    for role in roles:
+        make_env, numbers, _, is_eval, *_ = role.args
+        name = f"{role.name}-{token}"
+        entry = Entry(membership.ENV, name, len(numbers), None, numbers)
+        given = (make_env, invitation, entry, is_eval)
+        joined.append(dataclasses.replace(role, target=joined_env, args=given))
+    return joined
 
 
 def connect(address: str) -> Any:
@@ -53,25 +82,25 @@ def connect(address: str) -> Any:
     return ray
 
 
-def watch(ray: Any, tasks: Sequence[Any]) -> None:
+def watch(ray: Any, tasks: Sequence[Any], ctx: Context) -> None:
     """Wait until this role is asked to stop; raises what ends a task before."""
-    while not role.stopping():
-        role.beat()
+    while not ctx.stopping():
+        ctx.beat()
         ended, _ = ray.wait(tasks, timeout=1.0)
         for task in ended:
             try:
                 ray.get(task)
             except host.FailedError as error:
                 # It was restarted where it ran as often as it may be.
-                raise role.FinalError(str(error.cause)) from None  # type: ignore[attr-defined]
-            return  # The run is over, which the environment knows first.
+                raise FinalError(str(error.cause)) from None  # type: ignore[attr-defined]
+            return  # The run has ended, which the environment knows first.
 
 
-def dismiss(ray: Any, tasks: Sequence[Any]) -> None:
-    """Let the environments hear from the farewell that the run is over."""
-    deadline = time.monotonic() + farewell.PATIENCE
+def dismiss(ray: Any, tasks: Sequence[Any], ctx: Context) -> None:
+    """Wait until the environments, which know that the run has ended, are gone."""
+    deadline = time.monotonic() + PATIENCE
     while tasks and time.monotonic() < deadline:
-        role.beat()
+        ctx.beat()
         _, tasks = ray.wait(tasks, timeout=0.5)
 
 

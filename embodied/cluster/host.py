@@ -13,10 +13,10 @@ import sys
 import tempfile
 import traceback
 
-from embodied.core import parcel, process
-from embodied.run import child
+from embodied.core import parent_death, pickling
+from embodied.process import child
+from embodied.process.supervisor import ASKED, LOST, RoleError
 from embodied.run.parallel import placed
-from embodied.run.supervisor import ASKED, LOST, RoleError
 
 LEFT = 4  # Exit code of a program that was told to stop.
 
@@ -26,11 +26,11 @@ class FailedError(Exception):
 
 
 class LeftError(Exception):
-    """The env process left a run that goes on, since its machine has to stop."""
+    """The env process left a run that continues, since its machine has to stop."""
 
 
 def run(order: bytes) -> None:
-    """The task: run a role, which is in the parcel, until its run is over."""
+    """The task: run a pickled role until its run has ended."""
     with tempfile.TemporaryFile() as words:
         numbers = [os.getpid(), words.fileno()]
         command = [sys.executable, "-m", __name__, *map(str, numbers)]
@@ -47,18 +47,18 @@ def run(order: bytes) -> None:
 
 
 def main(parent: int, words: int) -> int:
-    """Run the role that comes by standard input; end with whoever started this.
+    """Run the role that comes by standard input; end with the parent process.
 
-    Last words go to the file `words`. Returns 0 only if the run is over.
+    Last words go to the file `words`. Returns 0 only if the run has ended.
     """
-    process.die_with(parent)
+    parent_death.die_with(parent)
     try:
-        reason = placed.supervise([parcel.loads(sys.stdin.buffer.read())])
+        reason = placed.supervise([pickling.loads(sys.stdin.buffer.read())])
     except RoleError as error:
-        os.write(words, child.last_words(str(error)).encode())
+        os.write(words, child.shorten(str(error)).encode())
         return 1
     except Exception:
-        os.write(words, child.last_words(traceback.format_exc()).encode())
+        os.write(words, child.shorten(traceback.format_exc()).encode())
         return 1
     return LEFT if reason in (ASKED, LOST) else 0
 

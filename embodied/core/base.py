@@ -35,7 +35,7 @@ Step = Mapping[str, Any]  # One step of one environment: key -> array or scalar.
 Batch = dict[str, Any]  # Stacked steps or sequences: key -> [B, ...] or [B, T, ...].
 Carry = Any  # Recurrent state of an agent: any pytree.
 Metrics = dict[str, Any]
-Mode = Literal["train", "report", "eval"]
+Mode = Literal["train", "report", "eval", "greedy"]  # Greedy acts as likely as it can.
 
 # Keys every observation space holds besides the environment's own.
 REWARD, IS_FIRST, IS_LAST, IS_TERMINAL = "reward", "is_first", "is_last", "is_terminal"
@@ -45,17 +45,31 @@ RESET = "reset"
 STEPID = "stepid"
 # Prefix of observation keys that are logged but neither learned from nor stored.
 LOG_PREFIX = "log/"
-# Keys with a meaning of their own, which an environment must not use for anything else:
-# those above and what a parallel run sends along with each observation.
-RESERVED = {REWARD, IS_FIRST, IS_LAST, IS_TERMINAL, RESET, STEPID}
-RESERVED |= {"envid", "is_eval", "seq", "env_time", "consec"}
+# What a parallel run sends along with each observation.
+ENVID, IS_EVAL, SEQ, ENV_TIME = "envid", "is_eval", "seq", "env_time"
+ROUTING = frozenset({ENVID, IS_EVAL, SEQ, ENV_TIME})
+# Keys with a meaning of their own, which an environment must not use for anything else.
+RESERVED = {REWARD, IS_FIRST, IS_LAST, IS_TERMINAL, RESET, STEPID, *ROUTING, "consec"}
 
 
 class SetupError(Exception):
-    """Something that was asked for is not to be had here; says what to do.
+    """A requirement is not met on this machine; the message names the remedy.
 
-    Trying again does not help, so a role that raises it is not restarted.
+    A retry would fail as well, so a role that raises it is not restarted.
     """
+
+
+def is_logged(key: str) -> bool:
+    """Whether a key of an observation is only for the logs."""
+    return key.startswith(LOG_PREFIX)
+
+
+def is_stored(key: str) -> bool:
+    """Whether a key of a step is stored, and shown to the agent if it is observed.
+
+    The rest is for the logs, or added by the replay or on the way between processes.
+    """
+    return key != STEPID and key not in ROUTING and not is_logged(key)
 
 
 def special_spaces() -> Spaces:
@@ -109,7 +123,7 @@ class Env(abc.ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a person should know of how the environment is shown to the agent."""
+        """Remarks for users on how observations and actions were converted."""
         return ()
 
     def render(self) -> Array | None:
@@ -121,13 +135,15 @@ class Env(abc.ABC):
 
 
 class Agent(abc.ABC):
-    """What chooses actions and learns from sequences.
+    """Chooses actions and learns from sequences.
 
     Leaves of all observations, actions and outputs have a leading batch dimension.
     A carry is any pytree whose leaves have that dimension too.
     """
 
-    obs_space: Spaces  # What the agent was made for, as the environment gave them.
+    # What the agent was made for, as the environment gave it; `log/` keys may be left
+    # out, since the agent never gets them.
+    obs_space: Spaces
     act_space: Spaces
     learns: bool = True  # Whether `train` changes anything.
 
@@ -209,18 +225,21 @@ class Replay(abc.ABC):
         """
 
     def add_batch(
-        self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
+        self,
+        steps: Batch,
+        workers: Sequence[int],
+        seqs: Sequence[int | None] | None = None,
     ) -> int:
         """Append one step per worker; leaves of `steps` are [len(workers), ...].
 
-        A worker that comes several times has its steps appended in that order.
-        Returns how many of them were new.
+        Steps of a worker that occurs several times are appended in order; a step
+        whose number is None has none. Returns how many of them were new.
         """
         added = 0
         for index, worker in enumerate(workers):
             step = {key: value[index] for key, value in steps.items()}
             new = self.add(step, worker, None if seqs is None else seqs[index])
-            added += new is not False  # One that does not tell counts every step.
+            added += new is not False  # Without a return value every step counts.
         return added
 
     @abc.abstractmethod
@@ -240,7 +259,7 @@ class Replay(abc.ABC):
 
     @abc.abstractmethod
     def save(self) -> Any:
-        """What `load` needs to go on, as a tree of arrays and plain values."""
+        """The state that `load` restores, as a tree of arrays and plain values."""
 
     @abc.abstractmethod
     def load(self, data: Any) -> None:
@@ -266,4 +285,4 @@ class Stream(abc.ABC, Iterator[Any]):
 
     @abc.abstractmethod
     def load(self, data: Any) -> None:
-        """Go on from a saved position."""
+        """Resume from a saved position."""

@@ -1,7 +1,7 @@
 """Several environments of one process behind one call.
 
 A suite whose simulator steps many environments at once implements `BatchEnv`; all
-others are stepped one after the other by `Separate`.
+others are stepped one after the other by `SequentialEnvs`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class BatchEnv(abc.ABC):
         """Release what the environments hold. Safe to call more than once."""
 
 
-class Separate(BatchEnv):
-    """Environments that know nothing of each other."""
+class SequentialEnvs(BatchEnv):
+    """Independent environments, stepped one after the other."""
 
     def __init__(self, envs: Sequence[base.Env]):
         assert envs, "there is nothing to step"
@@ -74,7 +74,7 @@ class Separate(BatchEnv):
             env.close()
 
 
-class Lone(base.Env):
+class SingleEnv(base.Env):
     """One environment of a simulator that steps batches."""
 
     def __init__(self, batch: BatchEnv):
@@ -105,4 +105,6 @@ def make_batch(make: Callable[[int], base.Env], indices: Sequence[int]) -> Batch
     """
     together = getattr(make, "together", None)
     batch = together(indices) if together else None
-    return Separate([make(index) for index in indices]) if batch is None else batch
+    if batch is None:
+        return SequentialEnvs([make(index) for index in indices])
+    return batch

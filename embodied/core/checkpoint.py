@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from embodied.core import base, treefile
+from embodied.core import base, files, treefile
+from embodied.core.files import TEMPORARY
 
 FORMAT = 1
 META = "meta.json"
-TEMPORARY = ".tmp"
 
 
 class CheckpointError(base.SetupError):
@@ -118,7 +118,7 @@ class Checkpoint:
 
     def _write(self, trees: dict[str, Any]) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        for leftover in self._directory.glob(f"*{TEMPORARY}"):
+        for leftover in self._directory.glob(f"[0-9]*{TEMPORARY}"):
             shutil.rmtree(leftover)
         previous = complete(self._directory)
         number = int(previous[-1].name) + 1 if previous else 1
@@ -130,9 +130,9 @@ class Checkpoint:
         meta = {**self._meta, "format": FORMAT, "time": time.time()}
         meta["items"] = sorted(trees)
         (temporary / META).write_text(json.dumps(meta, indent=2) + "\n")
-        _sync(temporary)
+        files.sync_tree(temporary)
         temporary.rename(target)
-        _sync_one(self._directory)
+        files.sync(self._directory)
         for old in complete(self._directory)[: -self._keep]:
             shutil.rmtree(old)
 
@@ -143,7 +143,7 @@ def complete(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_meta(checkpoint: pathlib.Path) -> dict[str, Any]:
-    """What a checkpoint says of itself: format, time, items and what the run added."""
+    """Metadata of a checkpoint: format, time, items and what the run added."""
     meta = json.loads((checkpoint / META).read_text())
     if meta["format"] != FORMAT:
         raise CheckpointError(
@@ -166,9 +166,9 @@ def read_item(directory: pathlib.Path, name: str, codec: Codec = TREE_CODEC) -> 
 
 
 def _read(checkpoint: pathlib.Path, name: str, codec: Codec) -> Any:
-    """An item as its codec reads it, which fails in many ways if files are damaged.
+    """Read an item; damaged files become a `CheckpointError`.
 
-    A disk that fails, or too little memory, says nothing of them and may pass.
+    I/O and memory errors may be transient and are raised unchanged.
     """
     try:
         return codec.read(checkpoint / name)
@@ -184,17 +184,3 @@ def _read(checkpoint: pathlib.Path, name: str, codec: Codec) -> Any:
 
 def _codec(item: Any) -> Codec:
     return getattr(item, "codec", TREE_CODEC)
-
-
-def _sync(directory: pathlib.Path) -> None:
-    for path in sorted(directory.rglob("*")):
-        _sync_one(path)
-    _sync_one(directory)
-
-
-def _sync_one(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,6 +3,10 @@
 import time
 from collections.abc import Callable
 
+from embodied import public_names
+
+public_names.extend(__name__)
+
 
 class Every:
     """Due once every `every` steps; never if `every` is 0."""
@@ -28,7 +32,7 @@ class Every:
 class Ratio:
     """How many times something is due so that it happens `ratio` times per step.
 
-    The first call only sets the origin: whatever came before it is not made up for.
+    The first call only sets the origin; earlier steps are not made up for.
     """
 
     def __init__(self, ratio: float):
@@ -48,7 +52,7 @@ class Ratio:
         return {"ratio": self._ratio, "origin": self._origin, "done": self._done}
 
     def load(self, data: dict) -> None:
-        """Go on from a saved position; a changed ratio counts from where it changed."""
+        """Resume; a changed ratio applies from the saved position on."""
         if data["ratio"] == self._ratio:
             self._origin, self._done = data["origin"], data["done"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core import base, parcel, process
+from embodied.core import base, parent_death, pickling
 
 Policy = Callable[[base.Carry, base.Batch], tuple[base.Carry, base.Batch, base.Batch]]
 OnStep = Callable[[base.Batch, Sequence[int]], None]
@@ -81,7 +81,7 @@ class Driver:
 
     def _step(self, policy: Policy) -> base.Batch:
         obs = self._step_envs()
-        logs = {k: obs.pop(k) for k in list(obs) if k.startswith(base.LOG_PREFIX)}
+        logs = {k: obs.pop(k) for k in list(obs) if base.is_logged(k)}
         self._carry, action, outs = policy(self._carry, obs)
         self._check_action(action)
         # The action of a last step is never applied, so it must carry no signal.
@@ -141,7 +141,7 @@ class ProcessEnv(base.Env):
         # Forking a process that runs JAX threads can deadlock, so spawn.
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        args = (other, parcel.dumps(make_env), os.getpid())
+        args = (other, pickling.dumps(make_env), os.getpid())
         self._process = context.Process(target=_serve, args=args, daemon=True)
         self._process.start()
         other.close()
@@ -169,7 +169,7 @@ class ProcessEnv(base.Env):
 
     def send(self, action: base.Step) -> None:
         """Begin a step."""
-        assert self._spaces  # The first message is theirs.
+        assert self._spaces  # The first message holds the spaces.
         try:
             self._pipe.send(dict(action))
         except BrokenPipeError:
@@ -197,8 +197,8 @@ class ProcessEnv(base.Env):
             text, packed = error
             cause = RuntimeError(f"in the environment process:\n{text}")
             try:
-                exception = parcel.loads(packed)
-            except Exception:  # Its class is known only there.
+                exception = pickling.loads(packed)
+            except Exception:  # Its class cannot be imported here.
                 raise cause from None
             raise exception from cause
         return result
@@ -212,13 +212,13 @@ class ProcessEnv(base.Env):
 def _serve(
     pipe: multiprocessing.connection.Connection, make_env: bytes, parent: int
 ) -> None:
-    process.die_with(parent)  # Even if a step of the environment hangs then.
+    parent_death.die_with(parent)  # Even if a step of the environment hangs then.
     # Signals reach the whole process group; the parent decides when to end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # Parent is gone.
         try:
-            env = parcel.loads(make_env)()
+            env = pickling.loads(make_env)()
             answer = env.obs_space, env.act_space
         except Exception as error:
             pipe.send((None, _describe(error)))
@@ -249,12 +249,12 @@ def _describe(error: Exception) -> tuple[str, bytes]:
 
 
 def _pack(error: Exception) -> bytes:
-    """The exception itself if it survives pickling, else one with the same words."""
+    """The exception if it can be pickled, else a RuntimeError with its message."""
     try:
-        packed = parcel.dumps(error)
-        parcel.loads(packed)
+        packed = pickling.dumps(error)
+        pickling.loads(packed)
     except Exception:
-        return parcel.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        return pickling.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
     return packed
 
 

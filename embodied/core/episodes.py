@@ -101,7 +101,7 @@ class EpisodeTracker:
         }
 
     def load(self, data: dict[str, Any]) -> None:
-        """Go on with unfinished episodes."""
+        """Resume unfinished episodes."""
         for worker, saved in data.items():
             record = self._records[int(worker)] = _Record(self._now())
             record.score, record.length = saved["score"], saved["length"]
@@ -121,7 +121,7 @@ def _scalars(steps: base.Batch) -> dict[str, list[float]]:
     return {
         key: np.asarray(value, np.float64).tolist()
         for key, value in steps.items()
-        if key.startswith(base.LOG_PREFIX) and np.ndim(value) == 1
+        if base.is_logged(key) and np.ndim(value) == 1
     }
 
 

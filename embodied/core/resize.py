@@ -1,8 +1,28 @@
-"""Resizing of images by averaging the area that each target pixel covers."""
+"""Resizing of images: area averages, or the bilinear filter of Pillow."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+
+Resize = Callable[[np.ndarray], np.ndarray]
+
+
+def make_resize(
+    source: tuple[int, int], target: tuple[int, int], method: str
+) -> Resize:
+    """Resizes uint8 images [H, W, C] by `method` area or bilinear."""
+    if method == "area":
+        return AreaResize(source, target)
+    from PIL import Image  # Optional.
+
+    def bilinear(image: np.ndarray) -> np.ndarray:
+        picture = Image.fromarray(image.squeeze(-1) if image.shape[2] == 1 else image)
+        resized = picture.resize(target[::-1], Image.Resampling.BILINEAR)
+        return np.asarray(resized).reshape(*target, image.shape[2])
+
+    return bilinear
 
 
 class AreaResize:

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 import elements
 import numpy as np
 
-from embodied.core import base
+from embodied.core import base, files, runfiles
 
-FILE = "spaces.json"
 Pair = tuple[base.Spaces, base.Spaces]  # Of observations and of actions.
 
 
 class Difference(NamedTuple):
-    """A key whose space is not the same, with both in words."""
+    """A key whose space differs, with a description of both."""
 
     name: str  # For example: observation 'image'.
     old: str
@@ -34,17 +33,15 @@ class Difference(NamedTuple):
 def write(
     directory: str | os.PathLike, obs_space: base.Spaces, act_space: base.Spaces
 ) -> None:
-    """Keep the spaces in a directory."""
+    """Write the spaces to a directory."""
     tree = encode(obs_space, act_space)
-    path = pathlib.Path(directory) / FILE
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(tree, indent=1) + "\n")
-    temporary.rename(path)
+    path = pathlib.Path(directory) / runfiles.SPACES
+    files.write_text(path, json.dumps(tree, indent=1) + "\n", durable=True)
 
 
 def read(directory: str | os.PathLike) -> Pair | None:
-    """The spaces kept in a directory, or nothing."""
-    path = pathlib.Path(directory) / FILE
+    """The spaces stored in a directory, or None."""
+    path = pathlib.Path(directory) / runfiles.SPACES
     return decode(json.loads(path.read_text())) if path.exists() else None
 
 
@@ -66,8 +63,8 @@ def decode(tree: Mapping[str, Any]) -> Pair:
     return obs_space, act_space
 
 
-def differences(old: Pair, new: Pair, logs: bool = False) -> list[Difference]:
-    """Keys of which one agent cannot use both; with `logs` also those only for logs.
+def differences(old: Pair, new: Pair) -> list[Difference]:
+    """Keys whose spaces no single agent can use; those for logs do not matter.
 
     Bounds of observed numbers do not matter; those of choices and of actions do.
     """
@@ -75,14 +72,13 @@ def differences(old: Pair, new: Pair, logs: bool = False) -> list[Difference]:
     for kind, before, after in zip(("observation", "action"), old, new, strict=True):
         for key in sorted({*before, *after}):
             a, b = before.get(key), after.get(key)
-            counts = logs or not key.startswith(base.LOG_PREFIX)
-            if counts and not _same(a, b, bounded=kind == "action"):
+            if not base.is_logged(key) and not _same(a, b, bounded=kind == "action"):
                 found.append(Difference(f"{kind} '{key}'", describe(a), describe(b)))
     return found
 
 
 def describe(space: base.Space | None) -> str:
-    """A space in a few words."""
+    """A short description of a space."""
     if space is None:
         return "no such key"
     shape = f"[{', '.join(map(str, space.shape))}]" if space.shape else ""
@@ -114,8 +110,8 @@ def encode_space(space: base.Space) -> dict[str, Any]:
     return {
         "dtype": np.dtype(space.dtype).name,
         "shape": list(space.shape),
-        "low": _bound(space.low),
-        "high": _bound(space.high),
+        "low": encode_bound(space.low),
+        "high": encode_bound(space.high),
     }
 
 
@@ -123,11 +119,12 @@ def _decode(data: dict[str, Any]) -> elements.Space:
     dtype = np.dtype(data["dtype"])
     if dtype.kind == "b":
         return elements.Space(bool, tuple(data["shape"]))
-    low, high = _unbound(data["low"], -np.inf), _unbound(data["high"], np.inf)
+    low = decode_bound(data["low"], -np.inf)
+    high = decode_bound(data["high"], np.inf)
     return elements.Space(dtype.type, tuple(data["shape"]), low, high)
 
 
-def _bound(value: Any) -> Any:
+def encode_bound(value: Any) -> Any:
     """One number if all are the same; JSON has no infinity, so that is null."""
     array = np.asarray(value)
     if array.size and (array == array.flat[0]).all():
@@ -141,7 +138,8 @@ def _finite(value: Any) -> Any:
     return value if np.isfinite(value) else None
 
 
-def _unbound(value: Any, infinite: float) -> np.ndarray:
+def decode_bound(value: Any, infinite: float) -> np.ndarray:
+    """The inverse of `encode_bound`; `infinite` is what null stands for."""
     if isinstance(value, list):
-        return np.array([_unbound(each, infinite) for each in value])
+        return np.array([decode_bound(each, infinite) for each in value])
     return np.array(infinite if value is None else value)

@@ -148,7 +148,7 @@ class Consec(base.Stream):
         return {"source": position, "index": self._index}
 
     def load(self, data: dict) -> None:
-        """Go on at the saved chunk; its sequence is fetched from the source again."""
+        """Resume at the saved chunk; its sequence is fetched from the source again."""
         self._source.load(data["source"])
         self._index, self._current = data["index"], None
         if self._index:

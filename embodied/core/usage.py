@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import pathlib
 import sys
@@ -10,6 +10,17 @@ import time
 from typing import Any
 
 import psutil
+
+from embodied.core import extras, runfiles
+
+
+@dataclasses.dataclass(frozen=True)
+class UsageSettings:
+    """Which figures to take."""
+
+    psutil: bool
+    nvsmi: bool
+    jax: bool
 
 
 class Usage:
@@ -20,21 +31,16 @@ class Usage:
     this process computes on, if it does and they know.
     """
 
-    def __init__(self, psutil: bool = True, nvsmi: bool = False, jax: bool = True):
-        self._process = Process(os.getpid()) if psutil else None
-        self._gpus = _gpus() if nvsmi else []
-        self._jax = jax
+    def __init__(self, settings: UsageSettings):
+        self._process = Process(os.getpid()) if settings.psutil else None
+        self._gpus = _gpus() if settings.nvsmi else []
+        self._jax = settings.jax
 
     def stats(self) -> dict[str, float]:
         stats = self._process.stats() if self._process else {}
         for index, handle in enumerate(self._gpus):
             stats |= {f"gpu{index}/{k}": v for k, v in _gpu_stats(handle).items()}
         return stats | (_device_stats() if self._jax else {})
-
-
-def make_usage(args: Any) -> Usage:
-    """What `args.usage` asks for; its defaults if a role is given no such block."""
-    return Usage(**args.usage) if "usage" in args else Usage()
 
 
 class Process:
@@ -92,18 +98,16 @@ class Processes:
         return total
 
     def _pids(self) -> set[int]:
-        if not self._status.exists():
-            return set()
-        roles = json.loads(self._status.read_text())
-        return {r["pid"] for n, r in roles.items() if n.startswith(self._prefixes)}
+        roles = runfiles.read_roles(self._status)
+        return {r.pid for r in roles if r.pid and r.name.startswith(self._prefixes)}
 
 
 def _gpus() -> list[Any]:
-    """Handles of all GPUs, or a word on why there are none."""
+    """Handles of all GPUs; prints why if there are none."""
     try:
         import pynvml
     except ImportError:
-        print("No usage of GPUs: pip install 'dreamerv3[gpu]'", flush=True)
+        print(f"No usage of GPUs: {extras.install_line('gpu')}", flush=True)
         return []
     try:
         pynvml.nvmlInit()

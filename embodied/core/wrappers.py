@@ -10,12 +10,17 @@ from typing import Any
 import elements
 import numpy as np
 
-from embodied.core import base
+from embodied import public_names
+from embodied.core import arrays, base, env_rules, watch
 from embodied.core.resize import AreaResize
+from embodied.core.watch import RangeError as RangeError
+from embodied.core.watch import SpaceError as SpaceError
+
+public_names.extend(__name__)
 
 
 class Wrapper(base.Env):
-    """Hands everything through to the wrapped environment."""
+    """Passes everything through to the wrapped environment."""
 
     def __init__(self, env: base.Env):
         self.env = env
@@ -40,6 +45,24 @@ class Wrapper(base.Env):
 
     def close(self) -> None:
         self.env.close()
+
+
+class Convert(Wrapper):
+    """Converts each observation and each action by itself.
+
+    The conversion is of use without the environment, also for arrays of JAX.
+    """
+
+    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        return self.encode(self.env.step(self.decode(action)))
+
+    def encode(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        """The agent's view of an observation."""
+        return dict(obs)
+
+    def decode(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        """The action that the agent's one stands for."""
+        return dict(action)
 
 
 class TimeLimit(Wrapper):
@@ -78,7 +101,7 @@ class ActionRepeat(Wrapper):
         return {**obs, base.REWARD: np.float32(reward)}
 
 
-class NormalizeAction(Wrapper):
+class NormalizeAction(Convert):
     """Lets the agent act in [-1, 1] where the action space has finite bounds."""
 
     def __init__(self, env: base.Env, key: str = "action"):
@@ -97,20 +120,20 @@ class NormalizeAction(Wrapper):
         normalized = elements.Space(np.float32, space.shape, low, high)
         return {**self.env.act_space, self._key: normalized}
 
-    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        value = np.asarray(action[self._key], np.float32)
+    def decode(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        value = arrays.cast(action[self._key], np.float32)
         scaled = (value + 1) / 2 * (self._high - self._low) + self._low
-        scaled = np.where(self._finite, scaled, value)
-        return self.env.step({**action, self._key: scaled})
+        scaled = arrays.namespace(value).where(self._finite, scaled, value)
+        return {**action, self._key: scaled}
 
     def normalize(self, value: np.ndarray) -> np.ndarray:
-        """What the agent does to have this value applied, the nearest one there is."""
+        """The agent's action in [-1, 1] that is closest to this value."""
         size = np.where(self._high > self._low, self._high - self._low, 1)
         scaled = np.clip(2 * (value - self._low) / size - 1, -1, 1)
         return np.where(self._finite, scaled, value).astype(np.float32)
 
 
-class ClipAction(Wrapper):
+class ClipAction(Convert):
     """Clips the action, so that an agent may act outside of the bounds."""
 
     def __init__(
@@ -121,12 +144,13 @@ class ClipAction(Wrapper):
         self._low = low
         self._high = high
 
-    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        clipped = np.clip(action[self._key], self._low, self._high)
-        return self.env.step({**action, self._key: clipped})
+    def decode(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        value = arrays.as_array(action[self._key])
+        clipped = arrays.namespace(value).clip(value, self._low, self._high)
+        return {**action, self._key: clipped}
 
 
-class UnifyDtypes(Wrapper):
+class UnifyDtypes(Convert):
     """Gives the agent only bool, uint8, int32 and float32, and takes them back."""
 
     def __init__(self, env: base.Env):
@@ -143,18 +167,45 @@ class UnifyDtypes(Wrapper):
     def act_space(self) -> base.Spaces:
         return self._act_space
 
-    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        action = {k: np.asarray(v, self._inner[k]) for k, v in action.items()}
-        obs = self.env.step(action)
-        dtypes = {key: space.dtype for key, space in self._obs_space.items()}
-        return {k: np.asarray(v, dtypes.get(k)) for k, v in obs.items()}
+    def encode(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        known = {k: v for k, v in self._obs_space.items() if k in obs}
+        return {**obs, **{k: _cast(obs[k], v.dtype) for k, v in known.items()}}
+
+    def decode(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: _cast(v, self._inner[k]) for k, v in action.items()}
 
 
-class CheckSpaces(Wrapper):
-    """Refuses observations and actions that break their space, naming the key."""
+class CheckValues(Wrapper):
+    """Rejects observations that break the rules, naming key, step and remedy.
+
+    Types that can be converted are only noted: `UnifyDtypes` does so.
+    """
 
     def __init__(self, env: base.Env):
         super().__init__(env)
+        faults = list(env_rules.space_faults(env))
+        if faults:
+            raise watch.error(faults)
+        self._spaces = env.obs_space
+        self._watch = watch.Watch(env)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [*self.env.notes, *self._watch.notes]
+
+    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
+        obs = self.env.step(action)
+        reset = bool(action[base.RESET])
+        self._watch.judge([*env_rules.step_faults(obs, self._spaces, reset)])
+        return obs
+
+
+class CheckSpaces(Wrapper):
+    """Rejects actions and observations outside of their spaces, naming the key."""
+
+    def __init__(self, env: base.Env, observations: bool = True):
+        super().__init__(env)
+        self._observations = observations
         overlap = set(env.obs_space) & set(env.act_space)
         if overlap:
             raise SpaceError(
@@ -165,16 +216,17 @@ class CheckSpaces(Wrapper):
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         check_values(action, self.env.act_space, "action")
         obs = self.env.step(action)
-        check_values(obs, self.env.obs_space, "observation")
+        if self._observations:
+            check_values(obs, self.env.obs_space, "observation")
         return obs
 
 
-class ResizeImage(Wrapper):
+class ResizeImage(Convert):
     """Resizes image observations to `size` (height, width) by averaging areas."""
 
     def __init__(self, env: base.Env, size: tuple[int, int]):
         super().__init__(env)
-        self._size = size
+        self.size = size
         images = {k: v for k, v in env.obs_space.items() if is_image(v)}
         self._resize = {
             key: AreaResize(space.shape[:2], size)
@@ -186,19 +238,16 @@ class ResizeImage(Wrapper):
     def obs_space(self) -> base.Spaces:
         return {k: self._space(k, v) for k, v in self.env.obs_space.items()}
 
-    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        obs = dict(self.env.step(action))
-        for key, resize in self._resize.items():
-            obs[key] = resize(obs[key])
-        return obs
+    def encode(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**obs, **{k: fn(obs[k]) for k, fn in self._resize.items()}}
 
     def _space(self, key: str, space: base.Space) -> base.Space:
         if key not in self._resize:
             return space
-        return elements.Space(np.uint8, (*self._size, space.shape[2]))
+        return elements.Space(np.uint8, (*self.size, space.shape[2]))
 
 
-class GrayImage(Wrapper):
+class GrayImage(Convert):
     """Turns colour images into gray ones by the luminance of Rec. 601."""
 
     WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
@@ -214,45 +263,12 @@ class GrayImage(Wrapper):
         gray = {k: (*spaces[k].shape[:2], 1) for k in self._keys}
         return {**spaces, **{k: elements.Space(np.uint8, v) for k, v in gray.items()}}
 
-    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        obs = dict(self.env.step(action))
-        for key in self._keys:
-            gray = obs[key] @ self.WEIGHTS + 0.5
-            obs[key] = gray.astype(np.uint8)[..., None]
-        return obs
+    def encode(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**obs, **{key: self._gray(obs[key]) for key in self._keys}}
 
-
-class PadImage(Wrapper):
-    """Centres image observations on a black canvas of `size` (height, width)."""
-
-    def __init__(self, env: base.Env, size: tuple[int, int]):
-        super().__init__(env)
-        self._size = size
-        self._keys = [k for k, v in env.obs_space.items() if is_image(v)]
-        for key in self._keys:
-            shape = env.obs_space[key].shape
-            if shape[0] > size[0] or shape[1] > size[1]:
-                raise SpaceError(f"image '{key}' of {shape} does not fit into {size}")
-
-    @property
-    def obs_space(self) -> base.Spaces:
-        return {
-            key: elements.Space(np.uint8, (*self._size, space.shape[2]))
-            if key in self._keys
-            else space
-            for key, space in self.env.obs_space.items()
-        }
-
-    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        obs = dict(self.env.step(action))
-        for key in self._keys:
-            image = obs[key]
-            canvas = np.zeros((*self._size, image.shape[2]), np.uint8)
-            top = (self._size[0] - image.shape[0]) // 2
-            left = (self._size[1] - image.shape[1]) // 2
-            canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
-            obs[key] = canvas
-        return obs
+    def _gray(self, image: np.ndarray) -> np.ndarray:
+        gray = image.astype(np.float32) @ self.WEIGHTS + 0.5
+        return gray.astype(np.uint8)[..., None]
 
 
 class RestartOnException(Wrapper):
@@ -300,44 +316,21 @@ class RestartOnException(Wrapper):
         )
 
 
-class SpaceError(ValueError):
-    """A value or a space that breaks the contract; the message names the key."""
-
-
-class RangeError(SpaceError):
-    """A value of the right kind that is not finite or outside of its bounds."""
-
-
 def check_values(values: Mapping[str, Any], spaces: base.Spaces, what: str) -> None:
     """Raise `SpaceError` unless there is exactly one fitting value per space."""
-    missing, extra = set(spaces) - set(values), set(values) - set(spaces)
-    if missing or extra:
-        raise SpaceError(
-            f"{what} lacks keys {sorted(missing)} and has unknown keys {sorted(extra)}"
-        )
-    for key, space in spaces.items():
-        check_value(np.asarray(values[key]), space, f"{what} '{key}'")
-
-
-def check_value(value: np.ndarray, space: base.Space, what: str) -> None:
-    """Raise `SpaceError` unless the value has the dtype, shape and range it should."""
-    if value.dtype != space.dtype:
-        raise SpaceError(f"{what} is {value.dtype}, its space says {space.dtype}")
-    if value.shape != space.shape:
-        raise SpaceError(f"{what} is {value.shape}, its space says {space.shape}")
-    if value.dtype == np.uint8 or value.dtype == bool:
-        return  # Every value fits.
-    if not np.isfinite(value).all():
-        raise RangeError(f"{what} is not finite: {value}")
-    # Integer bounds exclude their upper end.
-    above = value >= space.high if space.discrete else value > space.high
-    if (value < space.low).any() or above.any():
-        raise RangeError(f"{what} is outside of {space.low} to {space.high}: {value}")
+    faults = list(env_rules.values_faults(values, spaces, what))
+    if faults:
+        raise watch.error(faults)
 
 
 def is_image(space: base.Space) -> bool:
     """Whether a space is an image [H, W, C] of bytes."""
     return space.dtype == np.uint8 and len(space.shape) == 3
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    value = arrays.as_array(value)
+    return value if value.dtype == dtype else arrays.cast(value, dtype)
 
 
 def _unify(spaces: base.Spaces) -> base.Spaces:

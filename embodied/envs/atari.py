@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import ale_py
 import elements
 import numpy as np
 from ale_py import roms
-from PIL import Image
 
 from embodied.core import base
-from embodied.core.resize import AreaResize
+from embodied.core.resize import make_resize
 from embodied.envs.registry import unknown_task
 
 STICKY = 0.25  # Probability of Machado et al. (2018) that a frame repeats the action.
@@ -26,7 +25,7 @@ class Atari(base.Env):
     every other frame only; the first image of an episode is pooled in the same way.
     `actions` is `all` 18 or those that are `needed` by the game. With `lives`
     `discount`, the loss of a life ends bootstrapping but not the episode; with
-    `reset` it ends the episode, and the game goes on in the next one. Episodes start
+    `reset` it ends the episode, and the game continues in the next one. Episodes start
     with up to `noops` frames without action and are cut after `length` frames.
     """
 
@@ -58,7 +57,7 @@ class Atari(base.Env):
         self._grab = self._ale.getScreenGrayscale if gray else self._ale.getScreenRGB
         self._frames = np.zeros((2, *screen, channels), np.uint8)
         self._shape = (*size, channels)
-        self._resize = _resizer(screen, size, interpolation)
+        self._resize = make_resize(screen, size, interpolation)
         self._lives = 0
         self._done = True
         self._goes_on = False  # The game after the episode, when a life was lost.
@@ -128,7 +127,7 @@ class Atari(base.Env):
 
     def _image(self) -> np.ndarray:
         pooled = np.maximum(self._frames[0], self._frames[1])
-        return self._resize(pooled).reshape(self._shape)
+        return self._resize(pooled)
 
 
 def atari100k(name: str, seed: int = 0, **options: Any) -> Atari:
@@ -155,15 +154,3 @@ def _load(
     assert path is not None, rom
     ale.loadROM(path)
     return ale
-
-
-def _resizer(
-    source: tuple[int, int], target: tuple[int, int], method: str
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Resizes [H, W, C] by area averages or with Pillow's bilinear filter."""
-
-    def bilinear(image: np.ndarray) -> np.ndarray:
-        picture = Image.fromarray(image.squeeze(-1) if image.shape[2] == 1 else image)
-        return np.asarray(picture.resize(target[::-1], Image.Resampling.BILINEAR))
-
-    return AreaResize(source, target) if method == "area" else bilinear

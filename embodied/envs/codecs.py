@@ -1,4 +1,4 @@
-"""How values of other libraries' spaces become ours and back.
+"""Converts values of other libraries' spaces to ours and back.
 
 A codec stands for one space of an environment: it has the keys and spaces the agent
 sees, encodes an observation into values of these keys, and decodes an action from them.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import abc
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import elements
 import numpy as np
 
-from embodied.core import base, wrappers
+from embodied.core import arrays, base, env_rules
 
 MIN_SIDE = 16  # Pixels; smaller arrays of bytes are numbers rather than images.
 MAX_CHANNELS = 16
@@ -46,21 +46,27 @@ class Codec(abc.ABC):
     def decode(self, values: Mapping[str, Any]) -> Any:
         """The value that the agent's view stands for."""
 
+    @abc.abstractmethod
+    def check(self, value: Any, what: str) -> Iterator[env_rules.Fault]:
+        """What is wrong with a value by the environment's own space."""
+
 
 class Leaf(Codec):
-    """One array; `strict` refuses values that the environment's own space excludes."""
+    """One array; `own` is the environment's space of it."""
 
-    def __init__(self, key: str, own: elements.Space, strict: bool = False):
-        self.key, self.own, self.strict = key, own, strict
+    def __init__(self, key: str, own: elements.Space):
+        self.key, self.own = key, own
 
     def encode(self, value: Any) -> dict[str, np.ndarray]:
-        value = np.asarray(value)
-        if self.strict:
-            wrappers.check_value(value, self.own, f"observation '{self.key}'")
-        return {self.key: self._encode(value)}
+        return {self.key: self._encode(arrays.as_array(value))}
 
     def decode(self, values: Mapping[str, Any]) -> Any:
-        return self._decode(np.asarray(values[self.key])).astype(self.own.dtype)
+        value = self._decode(arrays.as_array(values[self.key]))
+        return arrays.cast(value, self.own.dtype)
+
+    def check(self, value: Any, what: str) -> Iterator[env_rules.Fault]:
+        name = f"{what} '{self.key}'"
+        return env_rules.value_faults(value, self.own, name, bounded=False)
 
     @abc.abstractmethod
     def _encode(self, value: np.ndarray) -> np.ndarray:
@@ -74,10 +80,8 @@ class Leaf(Codec):
 class Numbers(Leaf):
     """Numbers as float32; observations are unbounded, since bounds are often wrong."""
 
-    def __init__(
-        self, key: str, own: elements.Space, strict: bool = False, action: bool = False
-    ):
-        super().__init__(key, own, strict)
+    def __init__(self, key: str, own: elements.Space, action: bool = False):
+        super().__init__(key, own)
         self._flat = len(own.shape) > 2
         shape = (math.prod(own.shape),) if self._flat else own.shape
         low, high = _bounds(own)
@@ -93,21 +97,15 @@ class Numbers(Leaf):
         return value.ravel() if self._flat else value
 
     def _decode(self, value: np.ndarray) -> np.ndarray:
-        return np.clip(value.reshape(self.own.shape), self._low, self._high)
+        value = value.reshape(self.own.shape)
+        return arrays.namespace(value).clip(value, self._low, self._high)
 
 
 class Choices(Leaf):
     """Integers with a few classes each, counted from 0."""
 
-    def __init__(
-        self,
-        key: str,
-        own: elements.Space,
-        strict: bool = False,
-        start: Any = 0,
-        classes: int = 2,
-    ):
-        super().__init__(key, own, strict)
+    def __init__(self, key: str, own: elements.Space, start: Any = 0, classes: int = 2):
+        super().__init__(key, own)
         self._start, self._classes = start, classes
         # An agent has to have two choices, even where they do the same.
         self.spaces = {key: elements.Space(np.int32, own.shape, 0, max(2, classes))}
@@ -116,18 +114,18 @@ class Choices(Leaf):
         return super().decode(values)[()]  # A number can be a key, an array cannot.
 
     def _encode(self, value: np.ndarray) -> np.ndarray:
-        return np.asarray(value.astype(np.int64) - self._start).astype(np.int32)
+        return arrays.cast(arrays.cast(value, np.int64) - self._start, np.int32)
 
     def _decode(self, value: np.ndarray) -> np.ndarray:
-        value = np.minimum(value, self._classes - 1)
-        return np.asarray(value.astype(np.int64) + self._start)
+        value = arrays.namespace(value).minimum(value, self._classes - 1)
+        return arrays.as_array(arrays.cast(value, np.int64) + self._start)
 
 
 class Image(Leaf):
     """Images of any layout and range as bytes [height, width, channels]."""
 
-    def __init__(self, key: str, own: elements.Space, strict: bool = False):
-        super().__init__(key, own, strict)
+    def __init__(self, key: str, own: elements.Space):
+        super().__init__(key, own)
         self._axes = _axes(own.shape)
         sides = [[own.shape[axis] for axis in group] for group in self._axes]
         self._shape = tuple(math.prod(group) for group in sides)
@@ -147,12 +145,12 @@ class Image(Leaf):
 
     def _encode(self, value: np.ndarray) -> np.ndarray:
         if value.shape != self.own.shape:
-            return value  # Whoever checks values names the key.
+            return value  # The check of values names the key.
         if self.own.dtype != np.uint8:
             value = (value - self._low) * (255 / (self._high - self._low))
-            value = np.clip(value + 0.5, 0, 255).astype(np.uint8)
+            value = arrays.namespace(value).clip(value + 0.5, 0, 255).astype(np.uint8)
         order = [axis for group in self._axes for axis in group]
-        return np.ascontiguousarray(value.transpose(order).reshape(self._shape))
+        return value.transpose(order).reshape(self._shape).copy()  # In order in memory.
 
     def _decode(self, value: np.ndarray) -> np.ndarray:
         raise AssertionError("images are observed, not done")
@@ -184,6 +182,45 @@ class Group(Codec):
     def decode(self, values: Mapping[str, Any]) -> Any:
         return self._build({k: c.decode(values) for k, c in self._children.items()})
 
+    def check(self, value: Any, what: str) -> Iterator[env_rules.Fault]:
+        named = all(isinstance(key, str) for key in self._children)
+        if not isinstance(value, Mapping if named else Mapping | list | tuple):
+            kind = "dictionary" if named else "tuple"
+            keys = ", ".join(f"'{key}'" for key in self.spaces)
+            wrong = f"{what} with {keys} is not a {kind}"
+            remedy = f"return a {kind}, as the space says"
+            found = type(value).__name__
+            yield env_rules.Fault(env_rules.VALUES, wrong, found, remedy)
+            return
+        there = value if isinstance(value, Mapping) else dict(enumerate(value))
+        parts: dict[str, Any] = {}  # As the agent names them.
+        for key in there:
+            child = self._children.get(key)
+            parts |= child.spaces if child else {str(key): None}
+        yield from env_rules.missing_faults(parts, self.spaces, what)
+        for key, child in self._children.items():
+            if key in there:
+                yield from child.check(there[key], what)
+
+
+class Split(Group):
+    """An array of which each element is a choice with a key of its own."""
+
+    def __init__(self, key: str, own: elements.Space, children: Mapping[int, Codec]):
+        super().__init__(children, self._join, self._part)
+        self.key, self.own = key, own
+
+    def check(self, value: Any, what: str) -> Iterator[env_rules.Fault]:
+        return env_rules.value_faults(value, self.own, f"{what} '{self.key}'")
+
+    def _part(self, value: Any, index: int) -> Any:
+        return arrays.as_array(value).reshape(-1)[index]
+
+    def _join(self, values: dict[int, Any]) -> Any:
+        flat = to_list(values)
+        joined = arrays.namespace(flat[0]).stack(flat).reshape(self.own.shape)
+        return arrays.cast(joined, self.own.dtype)
+
 
 def to_tuple(parts: dict[int, Any]) -> tuple:
     """Numbered parts in order."""
@@ -212,7 +249,7 @@ class Namer:
 
     def safe(self, key: str) -> str:
         """The key, or one under the root where it would mean something else."""
-        bad = key in self._taken or key.startswith(base.LOG_PREFIX) or not key
+        bad = key in self._taken or base.is_logged(key) or not key
         return f"{self.root}/{key}" if bad else key
 
 
@@ -226,49 +263,38 @@ def box(dtype: Any, shape: Sequence[int], low: Any, high: Any) -> elements.Space
     return elements.Space(dtype, shape, low, high)
 
 
-def leaf(
-    key: str, own: elements.Space, action: bool, strict: bool, limit: int = MAX_LEVELS
-) -> Codec:
+def leaf(key: str, own: elements.Space, action: bool, limit: int = MAX_LEVELS) -> Codec:
     """The codec of an array; integers with up to `limit` values are choices."""
     kind = own.dtype.kind
     if kind not in "biuf":
         remedy = "wrap the environment to give numbers instead"
         raise UnsupportedSpaceError(f"'{key}' holds {own.dtype}, not numbers", remedy)
     if not action and _looks_like_image(own):
-        return Image(key, own, strict)
+        return Image(key, own)
     if kind == "f":
-        return Numbers(key, own, strict, action)
+        return Numbers(key, own, action)
     low, counts = _levels(own)
     few = (counts <= limit).all() and len(own.shape) <= 2
     if few and len(np.unique(counts)) == 1:
         start = low if low.any() else 0
-        return Choices(key, own, strict, start, int(counts.flat[0]))
+        return Choices(key, own, start, int(counts.flat[0]))
     if (counts <= limit).all() and counts.size <= MAX_PARTS:
-        return _split(key, own, low, counts, strict)
+        return _split(key, own, low, counts)
     if action:
         message = f"action '{key}' is a whole number from {own.low} to {own.high - 1}"
         raise UnsupportedSpaceError(message, "use Discrete, or a Box of float32")
-    return Numbers(key, own, strict)
+    return Numbers(key, own)
 
 
-def _split(
-    key: str, own: elements.Space, low: np.ndarray, counts: np.ndarray, strict: bool
-) -> Codec:
+def _split(key: str, own: elements.Space, low: np.ndarray, counts: np.ndarray) -> Codec:
     """One key per element, because the number of classes differs between them."""
-
-    def pick(value: Any, index: int) -> Any:
-        return np.asarray(value).flat[index]
-
-    def build(values: dict[int, Any]) -> np.ndarray:
-        flat = [values[index] for index in range(counts.size)]
-        return np.asarray(flat, own.dtype).reshape(own.shape)
 
     children = {}
     for index, (start, count) in enumerate(zip(low.flat, counts.flat, strict=True)):
         part = elements.Space(own.dtype, (), int(start), int(start + count))
         name = f"{key}/{index}"
-        children[index] = Choices(name, part, strict, int(start), int(count))
-    return Group(children, build, pick)
+        children[index] = Choices(name, part, int(start), int(count))
+    return Split(key, own, children)
 
 
 def _bounds(own: elements.Space) -> tuple[np.ndarray, np.ndarray]:

@@ -21,8 +21,8 @@ from typing import Any
 
 from embodied.core import base
 from embodied.envs import options
-from embodied.envs.faults import user_traceback
 from embodied.envs.registry import TaskError, install_line, suites
+from embodied.envs.tracebacks import user_traceback
 
 HELD = "python:"  # Tasks of factories that only the running program knows.
 KINDS = "an embodied.Env, a gymnasium.Env or a dm_env.Environment"
@@ -34,7 +34,6 @@ def make(
     name: str,
     seed: int = 0,
     index: int = 0,
-    strict: bool = False,
     kwargs: str | Mapping[str, Any] = "{}",
     render: bool = False,
     vector: bool = True,
@@ -53,18 +52,16 @@ def make(
     if (render or shown) and "render_mode" in _parameters(factory):
         arguments.setdefault("render_mode", "rgb_array")
     made = _call(name, factory, arguments)
-    env = adapt(name, made, seed, strict, render, vector)
+    env = adapt(name, made, seed, render, vector)
     return options.present(env, repeat, time_limit, resize, gray, "env.custom")
 
 
-def adapt(
-    task: str, env: Any, seed: int, strict: bool, render: bool, vector: bool
-) -> base.Env:
+def adapt(task: str, env: Any, seed: int, render: bool, vector: bool) -> base.Env:
     """What a factory made, as an environment of ours."""
     if _is_instance(env, "gymnasium", "Env"):
         from embodied.envs import gymnasium
 
-        return gymnasium.adapt(task, env, seed, strict, render, vector, "env.custom")
+        return gymnasium.adapt(task, env, seed, render, vector, "env.custom")
     if isinstance(env, base.Env):
         _refuse_options(task, render, vector)
         return env
@@ -72,7 +69,7 @@ def adapt(
         from embodied.envs import dm_env
 
         _refuse_options(task, render, vector)
-        return dm_env.adapt(task, env, strict)
+        return dm_env.adapt(task, env)
     rule = f"made {_describe(env)}, which is not {KINDS}"
     raise TaskError(task, rule, "let it return one of these")
 
@@ -156,7 +153,7 @@ def _load_module(task: str, source: str) -> types.ModuleType:
         return importlib.import_module(source)
     except Exception as error:
         rule = f"importing {source} raised:\n{user_traceback(error)}"
-        raise TaskError(task, rule, "mend what the traceback names") from None
+        raise TaskError(task, rule, "fix the error in the traceback") from None
 
 
 def _check_module(task: str, source: str) -> None:
@@ -169,7 +166,7 @@ def _check_module(task: str, source: str) -> None:
         found = None
     except Exception as error:
         rule = f"importing {source} raised:\n{user_traceback(error)}"
-        raise TaskError(task, rule, "mend what the traceback names") from None
+        raise TaskError(task, rule, "fix the error in the traceback") from None
     if found is None:
         rule = f"there is no module '{source}'"
         remedy = "install it, run in the folder it is in, or name the file: "
@@ -222,7 +219,7 @@ def _call(task: str, factory: Callable[..., Any], arguments: dict[str, Any]) -> 
     except Exception as error:
         shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
         rule = f"calling it with ({shown}) raised:\n{user_traceback(error)}"
-        remedy = "mend what the traceback names"
+        remedy = "fix the error in the traceback"
         if inspect.isabstract(factory):
             remedy = "define these methods and properties in the class"
         elif isinstance(error, TypeError):

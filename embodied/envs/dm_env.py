@@ -10,17 +10,17 @@ import elements
 import numpy as np
 from dm_env import specs
 
-from embodied.core import base
+from embodied.core import base, watch
 from embodied.envs import codecs
 from embodied.envs.registry import TaskError
 
 OBS, ACTION, IMAGE = "obs", "action", "image"  # Keys of specs that have no name.
 
 
-def adapt(task: str, env: dm_env.Environment, strict: bool = False) -> base.Env:
+def adapt(task: str, env: dm_env.Environment) -> base.Env:
     """An environment object as ours; what cannot be done is a `TaskError`."""
     try:
-        return DmEnv(env, strict)
+        return DmEnv(env)
     except codecs.UnsupportedSpaceError as error:
         raise TaskError(task, str(error), error.remedy) from None
 
@@ -32,17 +32,18 @@ class DmEnv(base.Env):
     action is applied `repeat` times or to the episode end, and rewards are added up.
     """
 
-    def __init__(self, env: dm_env.Environment, strict: bool = False, repeat: int = 1):
+    def __init__(self, env: dm_env.Environment, repeat: int = 1):
         self._env = env
+        self._watch = watch.Watch(env)
         self._repeat = repeat
         self._closed = False
         self._done = True
         action, obs = env.action_spec(), env.observation_spec()
-        self._action = _codec(action, ACTION, codecs.Namer(ACTION), True, strict)
+        self._action = _codec(action, ACTION, codecs.Namer(ACTION), True)
         namer = codecs.Namer(OBS, tuple(self._action.spaces))
-        self._value = _codec(obs, OBS, namer, False, strict)
+        self._value = _codec(obs, OBS, namer, False)
         if isinstance(self._value, codecs.Image):
-            self._value = codecs.Image(IMAGE, self._value.own, strict)
+            self._value = codecs.Image(IMAGE, self._value.own)
 
     @property
     def obs_space(self) -> base.Spaces:
@@ -54,7 +55,7 @@ class DmEnv(base.Env):
 
     @property
     def notes(self) -> Sequence[str]:
-        return [*self._value.notes, *self._action.notes]
+        return [*self._value.notes, *self._action.notes, *self._watch.notes]
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         if action[base.RESET] or self._done:
@@ -78,27 +79,28 @@ class DmEnv(base.Env):
         special = base.special_values(
             reward, time_step.first(), self._done, bool(terminal)
         )
+        method = "reset" if time_step.first() else "step"
+        faults = self._value.check(time_step.observation, "observation")
+        self._watch.judge([*faults], method)
         return {**self._value.encode(time_step.observation), **special}
 
 
-def _codec(
-    spec: Any, key: str, namer: codecs.Namer, action: bool, strict: bool
-) -> codecs.Codec:
+def _codec(spec: Any, key: str, namer: codecs.Namer, action: bool) -> codecs.Codec:
     if isinstance(spec, Mapping):
-        return _group(spec, dict, key, namer, action, strict)
+        return _group(spec, dict, key, namer, action)
     if isinstance(spec, list | tuple):
         build = codecs.to_list if isinstance(spec, list) else codecs.to_tuple
-        return _group(dict(enumerate(spec)), build, key, namer, action, strict)
+        return _group(dict(enumerate(spec)), build, key, namer, action)
     if isinstance(spec, specs.DiscreteArray):
         own = elements.Space(spec.dtype, (), 0, spec.num_values)
-        return codecs.leaf(key, own, action, strict, codecs.MAX_CLASSES)
+        return codecs.leaf(key, own, action, codecs.MAX_CLASSES)
     if isinstance(spec, specs.StringArray) or not isinstance(spec, specs.Array):
         message = f"the spec {spec} of '{key}' is not supported"
         remedy = "wrap the environment to give arrays of numbers instead"
         raise codecs.UnsupportedSpaceError(message, remedy)
     low, high = _limits(spec)
     own = codecs.box(spec.dtype, spec.shape, low, high)
-    return codecs.leaf(key, own, action, strict)
+    return codecs.leaf(key, own, action)
 
 
 def _limits(spec: specs.Array) -> tuple[Any, Any]:
@@ -115,12 +117,12 @@ def _group(
     build: Any,
     key: str,
     namer: codecs.Namer,
-    *flags: bool,
+    action: bool,
 ) -> codecs.Codec:
     # An empty array, as of a sensor that a robot does not have, shows nothing.
     full = {k: v for k, v in children.items() if 0 not in getattr(v, "shape", ())}
     parts = {
-        name: _codec(child, namer.join(key, name), namer, *flags)
+        name: _codec(child, namer.join(key, name), namer, action)
         for name, child in full.items()
     }
     return codecs.Group(parts, build)

@@ -8,10 +8,13 @@ from typing import Any
 import elements
 import numpy as np
 
+from embodied import public_names
 from embodied.core import base
 from embodied.envs import headless
 from embodied.envs.dm_env import DmEnv
 from embodied.envs.registry import TaskError, unknown_task
+
+public_names.extend(__name__)
 
 CAMERAS = {"quadruped": 2}  # Others are seen by their first camera.
 ALIASES = {"cup": "ball_in_cup"}  # Names of domains in the literature.

@@ -10,7 +10,7 @@ import envpool
 import numpy as np
 
 from embodied.core import base
-from embodied.core.batchenv import BatchEnv, Lone
+from embodied.core.batchenv import BatchEnv, SingleEnv
 from embodied.envs.options import parse_kwargs
 from embodied.envs.registry import TaskError, unknown_task
 
@@ -20,7 +20,7 @@ STICKY = 0.25
 
 def make(name: str, seed: int = 0, **options: Any) -> base.Env:
     """Task is an id of EnvPool as `Pong-v5`; this is one environment of it."""
-    return Lone(Pool(name, [seed], **options))
+    return SingleEnv(Pool(name, [seed], **options))
 
 
 def together(name: str, seeds: Sequence[int], **options: Any) -> BatchEnv:

@@ -12,10 +12,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from embodied.core import base, wrappers
-from embodied.envs import codecs, options
-from embodied.envs.faults import user_traceback
-from embodied.envs.registry import TaskError
+from embodied.core import base, env_rules, watch, wrappers
+from embodied.envs import codecs, gymnasium_spaces, options
+from embodied.envs.registry import TaskError, atari_task
+from embodied.envs.tracebacks import user_traceback
 
 OBS, ACTION, IMAGE = "obs", "action", "image"  # Keys of spaces that have no name.
 REMEDY = "wrap the environment to give Box, Discrete, MultiDiscrete, MultiBinary, "
@@ -31,7 +31,6 @@ TEXT_REMEDY = "wrap the environment to give tokens, for example as MultiDiscrete
 def make(
     name: str,
     seed: int = 0,
-    strict: bool = False,
     kwargs: str | Mapping[str, Any] = "{}",
     render: bool = False,
     vector: bool = True,
@@ -51,7 +50,7 @@ def make(
     if time_limit:
         arguments["max_episode_steps"] = time_limit * repeat  # Also above its own.
     inner = _create(name, arguments)
-    env = adapt(f"gymnasium_{name}", inner, seed, strict, render, vector)
+    env = adapt(f"gymnasium_{name}", inner, seed, render, vector)
     return options.present(env, repeat, 0, resize, gray)
 
 
@@ -59,7 +58,6 @@ def adapt(
     task: str,
     env: gymnasium.Env,
     seed: int = 0,
-    strict: bool = False,
     render: bool = False,
     vector: bool = True,
     group: str = "env.gymnasium",
@@ -67,7 +65,7 @@ def adapt(
     """An environment object as ours; what cannot be done is a `TaskError`."""
     _check_interface(task, env)
     try:
-        return Gymnasium(env, seed, strict, render, vector)
+        return Gymnasium(env, seed, render, vector)
     except codecs.UnsupportedSpaceError as error:
         words = (str(error), error.remedy)
         rule, remedy = (text.replace("{group}", group) for text in words)
@@ -99,19 +97,21 @@ class Gymnasium(base.Env):
         self,
         env: gymnasium.Env,
         seed: int = 0,
-        strict: bool = False,
         render: bool = False,
         vector: bool = True,
     ):
         self._env = env
+        self._watch = watch.Watch(env)
+        self.original = env.observation_space, env.action_space
+        self.vector, self.rendered = vector, render
         self._seed: int | None = seed  # Used by the first reset only.
         self._done = True
         namer = codecs.Namer(ACTION)
-        self._action = _codec(env.action_space, ACTION, namer, True, strict)
+        self._action = _codec(env.action_space, ACTION, namer, True)
         namer = codecs.Namer(OBS, tuple(self._action.spaces))
-        self._value = _codec(env.observation_space, OBS, namer, False, strict)
+        self._value = _codec(env.observation_space, OBS, namer, False)
         if isinstance(self._value, codecs.Image):
-            self._value = codecs.Image(IMAGE, self._value.own, strict)
+            self._value = codecs.Image(IMAGE, self._value.own)
         self._obs_space = dict(self._value.spaces)
         if not vector:
             images = {k: v for k, v in self._obs_space.items() if wrappers.is_image(v)}
@@ -132,20 +132,22 @@ class Gymnasium(base.Env):
 
     @property
     def notes(self) -> Sequence[str]:
-        return [*self._value.notes, *self._action.notes]
+        return [*self._value.notes, *self._action.notes, *self._watch.notes]
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         if action[base.RESET] or self._done:
             obs, _ = _unpack("reset", self._env.reset(seed=self._seed))
             self._seed, self._done = None, False
+            self._watch.judge(self.check(obs), "reset")
             return self._obs(obs, base.special_values(is_first=True))
-        value = self._action.decode(action)
+        value = self.decode(action)
         outs = _unpack("step", self._env.step(value))
         obs, reward, terminated, truncated, _ = outs
         self._done = bool(terminated or truncated)
         special = base.special_values(
             float(reward), False, self._done, bool(terminated)
         )
+        self._watch.judge(self.check(obs))
         return self._obs(obs, special)
 
     def encode_action(self, action: Any) -> dict[str, np.ndarray]:
@@ -159,11 +161,28 @@ class Gymnasium(base.Env):
     def close(self) -> None:
         self._env.close()
 
-    def _obs(self, obs: Any, special: dict[str, Any]) -> dict[str, Any]:
+    def decode(self, action: Mapping[str, Any]) -> Any:
+        """The action of the environment that ours stands for."""
+        return self._action.decode(action)
+
+    def encode(self, obs: Any) -> dict[str, Any]:
+        """Our view of an observation, without what is rendered."""
         values = self._value.encode(obs)
-        if self._frame:
-            values |= self._frame.encode(self._draw())
-        return {**{k: values[k] for k in self._obs_space if k in values}, **special}
+        return {k: values[k] for k in self._obs_space if k in values}
+
+    def describe(self) -> dict[str, Any]:
+        """What makes another adapter that encodes and decodes as this one."""
+        spaces = dict(zip(("observation", "action"), self.original, strict=True))
+        tree = {key: gymnasium_spaces.encode(space) for key, space in spaces.items()}
+        return {**tree, "vector": self.vector, "render": self.rendered}
+
+    def check(self, obs: Any) -> list[env_rules.Fault]:
+        """What is wrong with an observation by the environment's own space."""
+        return list(self._value.check(obs, "observation"))
+
+    def _obs(self, obs: Any, special: dict[str, Any]) -> dict[str, Any]:
+        frame = self._frame.encode(self._draw()) if self._frame else {}
+        return {**self.encode(obs), **frame, **special}
 
     def _draw(self) -> Any:
         """What a person would see; raises if a package for that is missing."""
@@ -205,6 +224,10 @@ def _unpack(method: str, result: Any) -> Any:
 
 def _create(name: str, arguments: dict[str, Any]) -> gymnasium.Env:
     task = f"gymnasium_{name}"
+    if ours := atari_task(name):
+        rule = "Gymnasium knows this id only where ale_py was imported"
+        remedy = f"did you mean {ours}? gymnasium_ale_py:{name} is Gymnasium's version"
+        raise TaskError(task, rule, remedy)
     try:
         return gymnasium.make(name, disable_env_checker=True, **arguments)
     except gymnasium.error.DependencyNotInstalled as error:
@@ -220,23 +243,23 @@ def _create(name: str, arguments: dict[str, Any]) -> gymnasium.Env:
     except Exception as error:
         rule = f"its constructor raised:\n{user_traceback(error)}"
         given = {k: v for k, v in arguments.items() if k != "max_episode_steps"}
-        remedy = f"mend it, or the arguments it was given: {given}"
+        remedy = f"fix it, or the arguments it was given: {given}"
         raise TaskError(task, rule, remedy) from None
 
 
 def _codec(
-    space: gymnasium.Space, key: str, namer: codecs.Namer, action: bool, strict: bool
+    space: gymnasium.Space, key: str, namer: codecs.Namer, action: bool
 ) -> codecs.Codec:
     match space:
         case spaces.Dict():
-            return _group(space.spaces, dict, key, namer, action, strict)
+            return _group(space.spaces, dict, key, namer, action)
         case spaces.Tuple():
             children = dict(enumerate(space.spaces))
-            return _group(children, codecs.to_tuple, key, namer, action, strict)
+            return _group(children, codecs.to_tuple, key, namer, action)
         case spaces.Discrete() | spaces.MultiDiscrete() | spaces.MultiBinary():
-            return codecs.leaf(key, _own(space), action, strict, codecs.MAX_CLASSES)
+            return codecs.leaf(key, _own(space), action, codecs.MAX_CLASSES)
         case spaces.Box():
-            return codecs.leaf(key, _own(space), action, strict)
+            return codecs.leaf(key, _own(space), action)
         case spaces.Text():
             message = f"'{key}' is text, which the agent cannot read"
             raise codecs.UnsupportedSpaceError(message, TEXT_REMEDY)
@@ -249,10 +272,10 @@ def _group(
     build: Any,
     key: str,
     namer: codecs.Namer,
-    *flags: bool,
+    action: bool,
 ) -> codecs.Codec:
     parts = {
-        name: _codec(child, namer.join(key, name), namer, *flags)
+        name: _codec(child, namer.join(key, name), namer, action)
         for name, child in children.items()
     }
     if not parts:

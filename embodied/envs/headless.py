@@ -65,7 +65,7 @@ def require(task: str, remedy: str = "then try again") -> None:
 
 def attempt(backend: str) -> str:
     """Draw with a backend in another process; empty if it worked, else the reason."""
-    # Who has drawn before, in this process or its parent, has set the platform.
+    # A process that has drawn before, or its parent, has set the platform.
     kept = {k: v for k, v in os.environ.items() if k != "PYOPENGL_PLATFORM"}
     try:
         done = subprocess.run(

@@ -37,7 +37,7 @@ class MemMaze(DmEnv):
         options = {"camera_resolution": size[0], "seed": seed}
         what = {"global_observables": True} if layout else {"image_only_obs": True}
         make = getattr(_tasks(), f"memory_maze_{name}")
-        # Each reset warns that the ball has no velocity to set, which is as it should.
+        # Each reset warns that the ball has no velocity to set, which is intended.
         logging.getLogger("absl").setLevel(logging.ERROR)
         super().__init__(make(**options, **what))
 

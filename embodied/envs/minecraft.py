@@ -8,8 +8,11 @@ from typing import Any
 import elements
 import numpy as np
 
+from embodied import public_names
 from embodied.core import base
 from embodied.envs.registry import unknown_task
+
+public_names.extend(__name__)
 
 MILESTONES = (
     *("log", "planks", "stick", "crafting_table", "wooden_pickaxe", "cobblestone"),
@@ -69,14 +72,14 @@ def make(
 
     env = minecraft_spec.create(tuple(size), break_speed, ITEMS, TOOLS)
     env.seed(seed)
-    return Minecraft(env, size, length, sticky_attack, sticky_jump)
+    return MinecraftEnv(env, size, length, sticky_attack, sticky_jump)
 
 
-class Minecraft(base.Env):
+class MinecraftEnv(base.Env):
     """Rewards each of twelve milestones once an episode with 1, a heart with 0.01.
 
     The agent sees an image, how many of each item it has and has had at most, what it
-    holds, and its health, hunger and breath. An attack goes on for `sticky_attack`
+    holds, and its health, hunger and breath. An attack lasts for `sticky_attack`
     steps and a jump for `sticky_jump` unless the agent does something else with its
     hands, since breaking a block takes a while. `log/NAME` counts items.
     """

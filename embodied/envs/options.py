@@ -1,4 +1,4 @@
-"""Options that the suites of other people's environments have in common."""
+"""Options shared by the suites of third-party and user environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pin pad: step on coloured pads in the right order, which nobody tells."""
+"""Pin pad: step on coloured pads in an unknown order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PinPad(base.Env):
 
     The order is that of the pads' numbers, the same in every episode; the pads stepped
     on last are shown below the room. Stepping on a pad counts once until another is
-    stepped on. After a reward, the agent starts elsewhere and nothing is remembered.
+    stepped on. After a reward, the agent restarts at a random cell with no history.
     Actions are none, up, down, left and right. The task is the number of pads.
     """
 

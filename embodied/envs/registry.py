@@ -7,16 +7,14 @@ when one of its tasks is made, so that an environment needs only its own package
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
-import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from embodied.core import base
+from embodied.core import base, extras
 from embodied.core.batchenv import BatchEnv
 
 
@@ -154,8 +152,8 @@ SUITES = {
         "embodied.envs.procgen",
         "Procgen",
         "Games with levels made anew (images).",
-        needs=("procgen",),
-        install="pip install procgen-mirror in an interpreter with NumPy below 2",
+        needs=("procgen", "PIL"),
+        install="pip install procgen-mirror pillow where NumPy is below 2",
     ),
     CUSTOM: Suite(
         "embodied.envs.custom",
@@ -212,7 +210,7 @@ def find(task: str) -> tuple[Suite, str]:
         rest = f"_{name}" if name else ""
         remedy = f"did you mean {near[0]}{rest}? " if near else ""
         if not remedy and re.fullmatch(r"[\w/.:-]+-v\d+", task):
-            remedy = f"did you mean gymnasium_{task}? "
+            remedy = f"did you mean {atari_task(task) or f'gymnasium_{task}'}? "
         elif task.endswith(".py"):
             remedy = f"name the class in it, as {task}:Name; "
         known = ", ".join(suite for suite in SUITES if suite != CUSTOM)
@@ -230,6 +228,13 @@ def find(task: str) -> tuple[Suite, str]:
             install_line(suite),
         )
     return suite, name
+
+
+def atari_task(name: str) -> str:
+    """Our task for an id of the Arcade Learning Environment, empty for other ids."""
+    found = re.fullmatch(r"ALE/(\w+?)(-v\d+)?", name)
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", found[1]).lower() if found else ""
+    return f"atari_{snake}" if snake else ""
 
 
 def unknown_task(
@@ -272,16 +277,7 @@ def missing_packages(suite: Suite) -> list[str]:
 
 def install_line(suite: Suite) -> str:
     """The command that installs what a suite needs."""
-    return suite.install or f"pip install '{_package()}[{suite.extra}]'"
-
-
-def _package() -> str:
-    """The package this code came with; machines of environments have a small one."""
-    for name in ("dreamerv3", "dreamerv3-env"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            importlib.metadata.distribution(name)
-            return name
-    return "dreamerv3"
+    return suite.install or extras.install_line(suite.extra)
 
 
 def _exists(module: str) -> bool:

@@ -16,11 +16,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from embodied import public_names
 from embodied.core import base
 from embodied.core.checkpoint import Codec
-from embodied.jax import batches, cpu, devices, noise, params, sharding, store
-from embodied.jax.acting import Acting
+from embodied.jax import batches, cpu, devices, noise, orbax_tree, params, sharding
+from embodied.jax.policy_runner import PolicyRunner
+from embodied.jax.settings import AgentSettings
 from embodied.jax.slots import Slots
+
+public_names.extend(__name__)
 
 Tree = Any
 
@@ -74,9 +78,9 @@ class Model(abc.ABC):
 class Agent(base.Agent):
     """Runs a model on devices."""
 
-    codec = Codec(store.write, store.read)  # How a checkpoint stores the state.
+    codec = Codec(orbax_tree.write, orbax_tree.read)
 
-    def __init__(self, model: Model, config: Any):
+    def __init__(self, model: Model, config: AgentSettings):
         self.model, self.config = model, config
         chosen = devices.pick_everywhere(config.jax.train_devices, "train_devices")
         self.mesh = sharding.make_mesh(chosen, config.jax.mesh)
@@ -86,10 +90,11 @@ class Agent(base.Agent):
         self.place = sharding.params(self.mesh, state)
         self.state = sharding.put(state, self.place)
         self.key = noise.make_key(config.seed)
-        self.lock = threading.RLock()  # Held by whoever touches `state`.
+        self.lock = threading.RLock()  # Guards `state`.
         self.running: deque[Any] = deque()  # Metrics of the updates in flight.
-        self.acting = Acting(model, config, model.actor(state))
+        self.runner = PolicyRunner(model, config, model.actor(state))
         self.compiled: dict[Any, Any] = {}
+        self.record = jax.tree.structure(model.carry(1))
         self.hosts = jax.process_count()
 
     @property
@@ -97,7 +102,7 @@ class Agent(base.Agent):
         return self.model.ext_space
 
     def init_policy(self, batch_size: int) -> Tree:
-        return self.acting.put(self.model.carry(batch_size), batch_size)
+        return self.runner.put(self.model.carry(batch_size), batch_size)
 
     def init_train(self, batch_size: int) -> Tree:
         return self._put(self.model.carry(batch_size), batch_size)
@@ -109,14 +114,14 @@ class Agent(base.Agent):
         self, carry: Tree, obs: base.Batch, mode: base.Mode = "train"
     ) -> tuple[Tree, base.Batch, base.Batch]:
         """Act with the parameters of the last `train`, waiting for it if need be."""
-        return self.acting.step(carry, obs, mode)
+        return self.runner.step(self._as_record(carry), obs, mode)
 
     def slots(self, capacity: int = 64, sizes: tuple[int, ...] = ()) -> Slots:
         """A table of policy latents on the device for environments that come and go.
 
         It acts with the newest finished parameters and never waits for the learner.
         """
-        return Slots(self.acting, capacity, sizes)
+        return Slots(self.runner, capacity, sizes)
 
     def train(
         self, carry: Tree, data: base.Batch
@@ -128,7 +133,7 @@ class Agent(base.Agent):
         data = data if isinstance(data, batches.Prepared) else self.prepare(data)
         stepid = data.get(base.STEPID)
         device = {k: v for k, v in data.items() if k != base.STEPID}
-        carry, entries, metrics = self.update(carry, device)
+        carry, entries, metrics = self.update(self._as_record(carry), device)
         for value in (*entries.values(), *metrics.values()):
             value.copy_to_host_async()
         outs: base.Batch = {}
@@ -146,7 +151,7 @@ class Agent(base.Agent):
             self.state, carry, entries, metrics = fn(*args)
             entries, metrics = sharding.local((entries, metrics))
             if acts:
-                self.acting.offer(self.model.actor(self.state))
+                self.runner.offer(self.model.actor(self.state))
             self.running.append(metrics)
             waiting = self.running.popleft() if len(self.running) > self.queue else ()
         jax.block_until_ready(waiting)
@@ -157,13 +162,13 @@ class Agent(base.Agent):
         data = data if isinstance(data, batches.Prepared) else self.prepare(data)
         device = {k: v for k, v in data.items() if k != base.STEPID}
         with self.lock:
-            args = (self.state, carry, device, self.key)
+            args = (self.state, self._as_record(carry), device, self.key)
             carry, metrics = self._function("report", args)(*args)
             return carry, jax.device_get(sharding.local(metrics))
 
     def stream(self, source: Iterator[base.Batch]) -> Iterator[base.Batch]:
         """Batches on the devices, `jax.prefetch` of them ahead of time."""
-        return batches.DeviceStream(source, self.prepare, self.config.jax.prefetch)
+        return batches.device_stream(source, self.prepare, self.config.jax.prefetch)
 
     def prepare(self, data: base.Batch) -> batches.Prepared:
         """Move what the model needs to the devices; `stepid` stays on the host."""
@@ -207,12 +212,16 @@ class Agent(base.Agent):
         return jax.device_get(sharding.local(self.state))
 
     def replace(self, host: Tree) -> None:
-        """Go on from another state, which every process has."""
+        """Continue from another state, which every process has."""
         self.state = sharding.put(host, self.place)
-        self.acting.offer(self.model.actor(self.state))
+        self.runner.offer(self.model.actor(self.state))
 
     def _put(self, tree: Tree, size: int) -> Tree:
         return sharding.put(tree, sharding.batched(self.mesh, size))
+
+    def _as_record(self, carry: Tree) -> Tree:
+        """The carry as the model names its parts; programs may pass plain tuples."""
+        return jax.tree.unflatten(self.record, jax.tree.leaves(carry))
 
     def _function(self, kind: str, args: tuple[Any, ...]) -> Any:
         """`train` or `report`, compiled with explicit shardings for these arguments."""

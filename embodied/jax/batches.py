@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from embodied.core import base, streams
 from embodied.core.base import STEPID
 
 ROWS = "rows"  # Number that the randomness of a sequence is drawn with, uint32 [B].
@@ -66,49 +65,16 @@ def check_finite(kind: str, key: str, value: np.ndarray) -> None:
         raise ValueError(f"The {kind} '{key}' is NaN or infinite in rows {rows}.")
 
 
-class DeviceStream(Iterator[Prepared]):
-    """Moves batches to the devices, `depth` ahead by a thread or in line below 1.
+def device_stream(
+    source: Iterator[Any], put: Callable[[Any], Prepared], depth: int = 0
+) -> base.Stream:
+    """Batches on the devices, `depth` of them ahead of time, or on demand below 1.
 
     A source that says how far ahead it may be read (`lookahead`) is not read further:
     a report is on data of now.
     """
-
-    def __init__(
-        self,
-        source: Iterator[Any],
-        put: Callable[[Any], Prepared],
-        depth: int = 0,
-    ):
-        self.source, self.put = source, put
-        depth = min(depth, getattr(source, "lookahead", depth))
-        self.queue: queue.Queue[Any] | None = queue.Queue(depth) if depth > 0 else None
-        self.thread = threading.Thread(target=self._work, daemon=True)
-        if self.queue is not None:
-            self.thread.start()
-
-    def __next__(self) -> Prepared:
-        if self.queue is None:
-            return self.put(next(self.source))
-        item = self.queue.get()
-        if isinstance(item, BaseException):
-            self.queue.put(item)  # The stream stays ended.
-            raise item
-        return item
-
-    def save(self) -> Any:
-        """The position of the source; batches in flight count as consumed."""
-        return self.source.save() if hasattr(self.source, "save") else {}
-
-    def load(self, data: Any) -> None:
-        """Go on from a saved position."""
-        if hasattr(self.source, "load"):
-            self.source.load(data)
-
-    def _work(self) -> None:
-        assert self.queue is not None
-        try:
-            for item in self.source:
-                self.queue.put(self.put(item))
-            self.queue.put(StopIteration())
-        except BaseException as error:
-            self.queue.put(error)
+    depth = min(depth, getattr(source, "lookahead", depth))
+    if not isinstance(source, base.Stream):
+        source = streams.Stateless(next, source)
+    stream = streams.Map(source, put)
+    return streams.Prefetch(stream, depth) if depth > 0 else stream

@@ -8,6 +8,8 @@ import os
 import pathlib
 import sys
 
+from embodied.core.machine import cores as cores
+
 # XLA hands convolutions and many matrix products to YNNPACK, which runs most of them
 # on one thread; without it they go to Eigen, which uses all threads.
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type"
@@ -45,13 +47,6 @@ def release() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if sys.platform == "linux" and trim:
         trim(0)
-
-
-def cores() -> int:
-    """The cores that this process may use: fewer than there are in a Slurm job."""
-    if hasattr(os, "sched_getaffinity"):  # Not on a Mac.
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def limit_threads() -> None:

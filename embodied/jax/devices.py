@@ -11,9 +11,10 @@ import jax
 
 from embodied.core import base
 from embodied.jax import cpu
+from embodied.jax.settings import JaxSettings
 
 
-def setup(options: Any) -> None:
+def setup(options: JaxSettings) -> None:
     """Apply the `jax` block of the config; later calls may not change devices."""
     if options.platform in ("auto", "cpu"):
         cpu.tune()
@@ -42,7 +43,7 @@ def setup(options: Any) -> None:
 
 
 def _check_platform(name: str) -> None:
-    """Raise if JAX has no device of a platform, in words; its own error has none."""
+    """Raise a readable error if JAX has no device of a platform."""
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:

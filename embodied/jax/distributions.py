@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .kernels.rows import log_softmax, logsumexp, softmax
 from .numerics import check_float, symlog
-from .rows import logsumexp, row_max, softmax, spread_rows
 
 Noise = Array  # Uniform in the open interval (0, 1).
 
@@ -68,8 +68,7 @@ def mixed_log_probs(logits: Array, unimix: float) -> tuple[Array, Array]:
     """log p and p of softmax(logits) with a share `unimix` of the uniform."""
     logits = logits.astype(jnp.float32)
     if not unimix:
-        logits = logits - row_max(logits)[..., None]  # So that nothing is rounded off.
-        logp = logits - spread_rows(logsumexp(logits), logits.shape[-1])
+        logp = log_softmax(logits)
         return logp, jnp.exp(logp)
     probs = (1 - unimix) * softmax(logits) + unimix / logits.shape[-1]
     return jnp.log(probs), probs
@@ -245,11 +244,14 @@ class TwoHot(Distribution):
         So uniform probabilities give exactly 0. A sum of two rounded products would
         not: compilers fuse one of them into the addition. For the same reason this sum
         is not folded, though it would be faster: meshes would round it differently.
+        Bins of equal logits cancel exactly, too: XLA's vectorised exp may round equal
+        numbers differently at the end of a row, and the outermost bins are 5e8.
         """
         bins = symexp_bins(self.logits.shape[-1])
         mid = len(bins) // 2
-        probs = softmax(self.logits)
-        pairs = probs[..., :mid] - probs[..., mid + 1 :][..., ::-1]
+        pairs = _pair(softmax(self.logits), mid)
+        equal = _pair(self.logits, mid) == 0
+        pairs -= jax.lax.stop_gradient(jnp.where(equal, pairs, 0))
         return (pairs * bins[:mid]).sum(-1)
 
     def loss(self, target: Float[Array, "*S"]) -> Float[Array, "*S"]:
@@ -270,3 +272,8 @@ class TwoHot(Distribution):
         rise = (target - left) * np.float32(1 / (bins - left))
         fall = (right - target) * np.float32(1 / (right - bins))
         return jnp.clip(jnp.minimum(rise, fall), 0, 1)
+
+
+def _pair(values: Float[Array, "*S N"], mid: int) -> Float[Array, "*S M"]:
+    """Differences of the values of each bin and its mirror image."""
+    return values[..., :mid] - values[..., mid + 1 :][..., ::-1]

@@ -10,8 +10,12 @@ import numpy as np
 from elements import Space
 from jaxtyping import Array, Float
 
+from embodied import public_names
+
 from . import distributions as dists
 from .nets import MLP, Linear
+
+public_names.extend(__name__)
 
 Kind = Literal["twohot", "binary", "categorical", "normal", "symlog_mse"]
 

@@ -1,4 +1,4 @@
-"""A learner over several hosts: one process leads, the others do as it does.
+"""A learner over several hosts: one process leads, the others follow.
 
 JAX wants every process of a mesh to run the same computations in the same order. The
 leader alone has actor, replay and checkpoints. Before each computation it posts an
@@ -25,12 +25,12 @@ import elements
 import jax
 import numpy as np
 
-from embodied.core import base
+from embodied.core import base, extras
 from embodied.jax import agent, batches, sharding
 from embodied.jax.slots import Slots
 
 CONNECT, SHUTDOWN = 60, 10  # Seconds that processes wait for each other.
-PACKAGES = ("jax", "jaxlib", "dreamerv3")  # Of which all need the same version.
+PACKAGES = ("jax", "jaxlib")  # Of which all need the same version, and of this.
 Order = tuple[Any, ...]
 Post = Callable[[Order, Callable[[int], Any] | None], None]
 Tree = Any
@@ -51,7 +51,7 @@ def connect(address: str, hosts: int, host: int) -> None:
 
 
 def disconnect() -> None:
-    """Leave it, all hosts at the same time; all is done, so one may be gone."""
+    """Leave the JAX program, all hosts at the same time; a missing host is ignored."""
     try:
         jax.distributed.shutdown()
     except RuntimeError as error:
@@ -60,7 +60,8 @@ def disconnect() -> None:
 
 def versions() -> dict[str, str]:
     """Versions of what compiles the same program on all hosts."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
+    others = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {**others, extras.DISTRIBUTIONS[0]: extras.version()}
 
 
 def check_versions(leader: dict[str, str]) -> None:
@@ -91,7 +92,7 @@ class Numbered(batches.Prepared):
 
 
 class Leader(base.Agent):
-    """An agent that has followers do what it does.
+    """An agent whose computations the followers repeat.
 
     `post(order, rows)` sends an order; `rows(host)` is its last word for each of them.
     """
@@ -130,7 +131,7 @@ class Leader(base.Agent):
 
     def stream(self, source: Iterator[base.Batch]) -> Iterator[base.Batch]:
         ahead = self.own.config.jax.prefetch
-        return batches.DeviceStream(source, self.prepare, ahead)
+        return batches.device_stream(source, self.prepare, ahead)
 
     def prepare(self, data: base.Batch) -> Numbered:
         """Move a batch to the devices of all hosts."""
@@ -194,7 +195,7 @@ class Follower:
         }
 
     def obey(self, order: Order) -> None:
-        """Do what the leader does at the same time."""
+        """Carry out one order of the leader."""
         kind, *rest = order
         self._kinds[kind](*rest)
 

@@ -16,9 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .numerics import check_float, on_one_cpu, spread
-from .products import product
-from .rows import row_sum, spread_rows
+from embodied import public_names
+
+from .kernels import products, rows
+from .numerics import check_float
+
+public_names.extend(__name__)
 
 NORM_EPS = 1e-4
 # Undoes the loss of variance from cutting a normal at two standard deviations.
@@ -44,19 +47,17 @@ def constant(value: float, size: int) -> Any:
 
 
 def rms_norm(
-    x: Float[Array, "*B D"], scale: Float[Array, "*B D"], eps: float = NORM_EPS
+    x: Float[Array, "*B D"],
+    scale: Float[Array, "*B D"],
+    eps: float = NORM_EPS,
+    axes: tuple[int, ...] = (-1,),
 ) -> Float[Array, "*B D"]:
     """x / sqrt(mean(x²) + ε) · scale, computed in float32.
 
     There is one scale for all rows, or one each.
     """
     check_float("x", x)
-    wide = x.astype(jnp.float32)
-    size = x.shape[-1]
-    power = row_sum(jnp.square(wide)) / size
-    scales = spread(scale, wide.shape) if scale.ndim == 1 else scale
-    inverse = spread_rows(jax.lax.rsqrt(power + eps), size)
-    return (wide * (inverse * scales)).astype(x.dtype)
+    return rows.rms_norm(x.astype(jnp.float32), scale, eps, axes).astype(x.dtype)
 
 
 def block_linear(
@@ -93,15 +94,22 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
         kernel, bias = self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
-        y = product(x.astype(self.dtype), kernel)
-        return y + spread(bias, y.shape)
+        return products.linear(x.astype(self.dtype), kernel, bias)
+
+    def split(self) -> tuple[Array, None, Array]:
+        """Kernel, that of shared inputs, and bias, in the compute dtype."""
+        return self.kernel.astype(self.dtype), None, self.bias.astype(self.dtype)[None]
 
 
 class BlockLinear(eqx.Module):
-    """y_g = x_g K_g + b_g for each group; initialised with the full fan-in."""
+    """y_g = x_g K_g + b_g for each group; initialised with the full fan-in.
 
-    kernel: Float[Array, "G I/G O/G"]
+    Besides its own inputs, each group may get `shared` ones that are the same for all.
+    """
+
+    kernel: Float[Array, "G I/G+S O/G"]
     bias: Float[Array, " O"]
+    shared: int = eqx.field(static=True)
     dtype: str = eqx.field(static=True)
 
     def __init__(
@@ -111,16 +119,46 @@ class BlockLinear(eqx.Module):
         units: int,
         groups: int,
         dtype: str = "float32",
+        shared: int = 0,
     ):
         if size % groups or units % groups:
             raise ValueError(f"{size} and {units} units do not split in {groups}.")
-        self.kernel = truncated_normal(rng, (groups, size // groups, units // groups))
+        shape = (groups, size // groups + shared, units // groups)
+        self.kernel = truncated_normal(rng, shape)
         self.bias = constant(0, units)
-        self.dtype = dtype
+        self.shared, self.dtype = shared, dtype
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
         kernel, bias = self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
         return block_linear(x.astype(self.dtype), kernel, bias)
+
+    def blocks(
+        self, x: Float[Array, "G B I/G"], shared: Float[Array, "B S"] | None = None
+    ) -> Float[Array, "G B O/G"]:
+        """The same map of inputs that are already in groups."""
+        own, common, bias = self.split()
+        y = x.astype(self.dtype) @ own + bias
+        if shared is None:
+            return y
+        return y + to_blocks(shared.astype(self.dtype) @ common, len(own))
+
+    def split(self) -> tuple[Array, Array, Array]:
+        """Kernels [G, I/G, O/G] and [S, O], and bias [G, 1, O/G]."""
+        kernel, bias = self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
+        groups, inputs, _ = kernel.shape
+        own, common = jnp.split(kernel, [inputs - self.shared], 1)
+        common = jnp.moveaxis(common, 0, 1).reshape(self.shared, bias.size)
+        return own, common, bias.reshape(groups, 1, -1)
+
+
+def to_blocks(x: Float[Array, "B D"], groups: int) -> Float[Array, "G B D/G"]:
+    """Split features into groups, which become the first dimension."""
+    return jnp.moveaxis(x.reshape(len(x), groups, -1), 1, 0)
+
+
+def from_blocks(x: Float[Array, "G B K"]) -> Float[Array, "B G*K"]:
+    """The inverse of `to_blocks`."""
+    return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1)
 
 
 class Norm(eqx.Module):
@@ -133,6 +171,11 @@ class Norm(eqx.Module):
 
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         return rms_norm(x, self.scale)
+
+    def blocks(self, x: Float[Array, "G B K"]) -> Float[Array, "G B K"]:
+        """The norm over all groups together."""
+        scale = to_blocks(jnp.atleast_2d(self.scale), len(x))
+        return rms_norm(x, scale, axes=(0, -1))
 
 
 class Layer(eqx.Module):
@@ -153,6 +196,18 @@ class Layer(eqx.Module):
     def activate(self, x: Float[Array, "*B O"]) -> Float[Array, "*B O"]:
         """What comes after the linear map."""
         return jax.nn.silu(self.norm(x))
+
+
+class BlockLayer(eqx.Module):
+    """Block-linear → RMSNorm over all groups → SiLU, of inputs in groups."""
+
+    linear: BlockLinear
+    norm: Norm
+
+    def __call__(
+        self, x: Float[Array, "G B I"], shared: Float[Array, "B S"] | None = None
+    ) -> Float[Array, "G B O"]:
+        return jax.nn.silu(self.norm.blocks(self.linear.blocks(x, shared)))
 
 
 class MLP(eqx.Module):
@@ -184,24 +239,19 @@ class MLP(eqx.Module):
 
 
 def first_maps(mlps: Sequence[MLP], x: Float[Array, "*B I"]) -> list[Array]:
-    """What each MLP is to `finish` for the same input.
-
-    On a CPU all first layers are one matrix product: for Track's small heads that is a
-    third faster. Elsewhere kernels may be split over devices, and joining moves them.
-    """
-    if not on_one_cpu() or not all(mlp.layers for mlp in mlps):
-        return [mlp.layers[0].linear(x) if mlp.layers else x for mlp in mlps]
-    firsts = [mlp.layers[0].linear for mlp in mlps]
-    kernel = jnp.concatenate([linear.kernel for linear in firsts], 1)
-    bias = jnp.concatenate([linear.bias for linear in firsts])
-    assert len({linear.dtype for linear in firsts}) == 1
-    joint = eqx.tree_at(lambda x: (x.kernel, x.bias), firsts[0], (kernel, bias))
-    ends = np.cumsum([linear.bias.shape[0] for linear in firsts])
-    return jnp.split(joint(x), ends[:-1], -1)
+    """What each MLP is to `finish` for the same input."""
+    firsts = [mlp.layers[0].linear for mlp in mlps if mlp.layers]
+    if not firsts:
+        return [x] * len(mlps)
+    dtype = firsts[0].dtype
+    kernels = [linear.kernel.astype(dtype) for linear in firsts]
+    biases = [linear.bias.astype(dtype) for linear in firsts]
+    maps = iter(products.linears(x.astype(dtype), kernels, biases))
+    return [next(maps) if mlp.layers else x for mlp in mlps]
 
 
 class Conv(eqx.Module):
-    """Kernel and bias of a convolution; `embodied.jax.conv` applies them."""
+    """Kernel and bias of a convolution; `embodied.jax.kernels.conv` applies them."""
 
     kernel: Float[Array, "K K I O"]
     bias: Float[Array, " O"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -26,52 +24,6 @@ def check_same(**arrays: Array) -> None:
     if len({x.shape for x in arrays.values()}) > 1:
         shapes = {name: x.shape for name, x in arrays.items()}
         raise ValueError(f"Shapes differ: {shapes}.")
-
-
-def on_cpu() -> bool:
-    """Whether JAX runs on a CPU by default."""
-    return jax.default_backend() == "cpu"
-
-
-def on_one_cpu() -> bool:
-    """Whether no array is split over devices, which are CPUs.
-
-    Either there is only one, or each has its own rows.
-    """
-    return on_cpu() and (jax.device_count() == 1 or on_own_rows())
-
-
-def on_own_rows() -> bool:
-    """Whether this is traced for one device of several, in `sharding.by_rows`."""
-    return jax.sharding.get_abstract_mesh().are_all_axes_manual
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def spread(vector: Float[Array, " C"], shape: tuple[int, ...]) -> Float[Array, "*B C"]:
-    """Repeat a vector over all leading dimensions, with a fast gradient.
-
-    On a CPU the sum over the dimension before the last is a product with ones, several
-    times as fast. The others are summed afterwards: if `dy` were flattened for a single
-    product, XLA would compute what it is made from twice. Images may also be split over
-    devices, by their first dimension; other arrays may be by the one that is summed.
-    """
-    check_rank("vector", vector, 1)
-    return jnp.broadcast_to(vector, shape)
-
-
-def _spread_forward(vector: Array, shape: tuple[int, ...]) -> tuple[Array, None]:
-    return spread(vector, shape), None
-
-
-def _spread_backward(shape: tuple[int, ...], _: None, dy: Array) -> tuple[Array]:
-    if (on_cpu() and len(shape) == 4) or (on_one_cpu() and len(shape) == 3):
-        ones, wide = jnp.ones(shape[:-1], dy.dtype), jnp.float32
-        rows = jnp.einsum("...w,...wc->...c", ones, dy, preferred_element_type=wide)
-        return (rows.sum(range(rows.ndim - 1)).astype(dy.dtype),)
-    return (dy.sum(range(dy.ndim - 1)),)
-
-
-spread.defvjp(_spread_forward, _spread_backward)
 
 
 def symlog(x: Float[Array, "*S"]) -> Float[Array, "*S"]:

@@ -124,18 +124,19 @@ def on_packed(inner: optax.GradientTransformation) -> optax.GradientTransformati
     """Run a transformation on packed tensors."""
 
     def init(params: Tree) -> Any:
-        return inner.init(_pack(jax.tree.leaves(params)))
+        return inner.init(pack(jax.tree.leaves(params)))
 
     def update(grads: Tree, state: Any, params: Tree) -> tuple[Tree, Any]:
         leaves, structure = jax.tree.flatten(grads)
-        args = (_pack(leaves), state, _pack(jax.tree.leaves(params)))
+        args = (pack(leaves), state, pack(jax.tree.leaves(params)))
         updates, state = inner.update(*args)
         return jax.tree.unflatten(structure, _unpack(updates, leaves)), state
 
     return optax.GradientTransformation(init, update)
 
 
-def _pack(leaves: Sequence[Array]) -> Packed:
+def pack(leaves: Sequence[Array]) -> Packed:
+    """Tensors in the form in which their statistics are kept."""
     small = [x for x in leaves if x.size <= MAX_PACKED]
     counts = tuple(_row_count(x) for x in small)
     parts: list[Any] = [np.zeros(0, np.float32)]  # Perhaps there are no others.

@@ -26,10 +26,10 @@ class Slots:
     environment starts from a row of zeros; the table doubles when it is full.
     """
 
-    def __init__(self, acting: Any, capacity: int = 64, sizes: Sequence[int] = ()):
+    def __init__(self, runner: Any, capacity: int = 64, sizes: Sequence[int] = ()):
         if capacity < 1:
             raise ValueError(f"The table needs at least one row, got {capacity}.")
-        self.acting = acting
+        self.runner = runner
         self.sizes = sorted(sizes)
         self.lock = threading.Lock()
         self.capacity = capacity
@@ -47,22 +47,22 @@ class Slots:
         self, names: Sequence[Hashable], obs: base.Batch, mode: base.Mode = "train"
     ) -> tuple[base.Batch, base.Batch]:
         """Actions and outputs for one observation of each named environment."""
-        inputs, size = self.acting.inputs(obs)
+        inputs, size = self.runner.inputs(obs)
         if size != len(names) or len(set(names)) != size:
             raise ValueError(f"{size} observations for the environments {names}.")
         padded = self._padded(size)
         inputs = {k: _pad(v, padded) for k, v in inputs.items()}
-        greedy = self.acting.greedy(mode)
+        greedy = self.runner.greedy(mode)
         with self.lock:
             rows, fresh = self._allocate(names, padded)
-            params = self.acting.newest(wait=False)
-            rest = (rows, fresh, inputs, *self.acting.randomness())
+            params = self.runner.newest(wait=False)
+            rest = (rows, fresh, inputs, *self.runner.randomness())
             args = (params, self.table, *rest)
-            fn = self.acting.function(
+            fn = self.runner.function(
                 self._step, args, (padded, self.capacity), greedy, donate_argnums=(1,)
             )
             self.table, actions, outs = fn(*args)
-        return self.acting.outputs(actions, outs, size)
+        return self.runner.outputs(actions, outs, size)
 
     def free(self, names: Iterable[Hashable]) -> None:
         """Forget environments that are gone; unknown names are ignored."""
@@ -90,8 +90,8 @@ class Slots:
         return fitting[0] if fitting else 1 << (size - 1).bit_length()
 
     def _make(self, capacity: int) -> Tree:
-        carry = self.acting.model.carry(capacity + 1)  # The last row is for padding.
-        return jax.device_put(carry, self.acting.everywhere, may_alias=False)
+        carry = self.runner.model.carry(capacity + 1)  # The last row is for padding.
+        return jax.device_put(carry, self.runner.everywhere, may_alias=False)
 
     def _grow(self) -> None:
         old, self.capacity = self.capacity, 2 * self.capacity
@@ -121,7 +121,7 @@ class Slots:
             return x.at[rows].set(new)
 
         carry = jax.tree.map(gather, table)
-        carry, actions, outs = self.acting._step(params, carry, obs, key, call, greedy)
+        carry, actions, outs = self.runner._step(params, carry, obs, key, call, greedy)
         return jax.tree.map(scatter, table, carry), actions, outs
 
 

@@ -1,4 +1,4 @@
-"""An output in a thread of its own, so that a slow or broken one harms nobody."""
+"""Runs an output in its own thread, so that a slow or broken one blocks nothing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Job = Callable[[], Any]
 
 
 class Background:
-    """Makes an output and hands it what comes in, in order, in a thread.
+    """Creates an output in a thread and passes metrics to it in order.
 
-    Nothing here raises or waits for long. What the output refuses, or what finds more
-    than `limit` bytes waiting, is counted in `dropped`; the first time, that is told.
-    An output that cannot be made is tried again with every write. With `patience` a
-    write returns once the output is through, or after that many seconds. With `eager`
-    the output is made at once and not with the first write.
+    No method raises or blocks for long. Metrics that the output rejects, or that exceed
+    `limit` queued bytes, are counted in `dropped`; the first drop is reported. Creating
+    the output is retried with every write if it fails. With `patience` a write returns
+    once the output has finished, or after that many seconds. With `eager` the output is
+    created at once, not with the first write.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Background:
         eager: bool = False,
     ):
         self.name = name
-        self.dropped = 0  # Metrics that did not get through.
+        self.dropped = 0  # Metrics that were lost.
         self._make = make
         self._limit = limit
         self._patience = patience
         self._output: Output | None = None
         self._changed = threading.Condition()
         self._jobs: collections.deque[tuple[Job, int, int]] = collections.deque()
-        self._pending = 0  # Jobs that are not through.
+        self._pending = 0  # Unfinished jobs.
         self._bytes = self._count = 0  # What those jobs hold, and how many metrics.
         self._told = self._late = self._closed = False
         self._thread = threading.Thread(
@@ -73,16 +73,16 @@ class Background:
             self._idle(self._patience)
 
     def save(self) -> dict[str, Any]:
-        """What the output needs to take back later writes, once it is through."""
+        """The output's state, to roll back later writes, once it is idle."""
         return {self.name: self._ask(_save)}
 
     def load(self, data: dict[str, Any]) -> None:
-        """Take back what was written since `save`, if that was this output."""
+        """Roll back to what `save` returned, if that was this output."""
         if data.get(self.name) is not None:
             self._ask(bind(_load, data[self.name]))
 
     def start_close(self) -> None:
-        """Take no more, and close the output when it is through."""
+        """Accept no more metrics and close the output when it is idle."""
         with self._changed:
             if not self._closed:
                 self._put(self._close_output)
@@ -90,11 +90,11 @@ class Background:
                 self._changed.notify_all()
 
     def close(self, deadline: float = 30.0) -> None:
-        """Close, or give up after some seconds and tell what is lost."""
+        """Close, or give up after `deadline` seconds and report what is lost."""
         self.start_close()
         self._thread.join(deadline)
         if self._thread.is_alive():
-            self._told = True  # What happens later is of no interest.
+            self._told = True  # Report nothing more.
             text = (
                 f"did not close in {deadline:.3g} seconds; "
                 f"{self._count} metrics are lost"
@@ -102,7 +102,7 @@ class Background:
             elements.print(f"Logger output {self.name} {text}.", color="yellow")
 
     def _ask(self, question: Callable[[Output], Any]) -> Any:
-        """Ask the output once it is through; an output that is late is not asked."""
+        """Query the output once it is idle; skipped if that takes too long."""
         if self._late and not self._idle(0):
             return None
         answer: list[Any] = []
@@ -121,7 +121,7 @@ class Background:
         self._changed.notify_all()
 
     def _idle(self, timeout: float) -> bool:
-        """Wait until all is through; whether it is."""
+        """Wait until no job is left; whether that succeeded."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._pending, timeout)
 
@@ -141,10 +141,10 @@ class Background:
                 self._changed.notify_all()
 
     def _do(self, job: Job) -> bool:
-        """Whether it failed."""
+        """Run a job; returns whether it failed."""
         try:
             job()
-        except Exception as error:  # Whatever a backend does, training goes on.
+        except Exception as error:  # No backend may stop training.
             reason = str(error).strip().split("\n")[0]
             self._tell(f"failed with {type(error).__name__}: {reason}")
             return True
@@ -163,7 +163,7 @@ class Background:
         if not self._told:
             self._told = True
             remedy = f"what it misses is counted in logger/dropped/{self.name}"
-            text = f"Logger output {self.name} {problem}. Training goes on; {remedy}."
+            text = f"Logger output {self.name} {problem}. Training continues; {remedy}."
             elements.print(text, color="yellow", flush=True)
 
 

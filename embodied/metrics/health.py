@@ -1,13 +1,14 @@
-"""Which processes of a run live and how often each was restarted."""
+"""Which processes of a run are alive and how often each was restarted."""
 
 from __future__ import annotations
 
-import json
 import pathlib
 import re
 from typing import NamedTuple
 
 import psutil
+
+from embodied.core.runfiles import RoleProcess, read_roles
 
 
 class Group(NamedTuple):
@@ -22,8 +23,8 @@ class Group(NamedTuple):
 class Roles:
     """Reads the status file that the supervisor of a run on this machine keeps.
 
-    A file from before this process is that of an earlier run: whoever supervises this
-    process writes it after starting it.
+    A file older than this process belongs to an earlier run: the supervisor writes the
+    file after it has started its roles.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -35,21 +36,14 @@ class Roles:
         try:
             if self._path.stat().st_mtime < self._start - 1:
                 return []
-            roles = json.loads(self._path.read_text())
         except FileNotFoundError:
             return []  # It is written once all roles are started.
-        kinds: dict[str, list[tuple[bool, int]]] = {}
-        for name, role in roles.items():
-            kind = re.sub(r"\d+$", "", name)
-            kinds.setdefault(kind, []).append((_alive(role["pid"]), role["restarts"]))
-        return [
-            Group(kind, sum(a for a, _ in found), len(found), sum(r for _, r in found))
-            for kind, found in kinds.items()
-        ]
+        kinds: dict[str, list[RoleProcess]] = {}
+        for role in read_roles(self._path):
+            kinds.setdefault(re.sub(r"\d+$", "", role.name), []).append(role)
+        return [_group(kind, roles) for kind, roles in kinds.items()]
 
 
-def _alive(pid: int | None) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE if pid else False
-    except psutil.Error:
-        return False
+def _group(kind: str, roles: list[RoleProcess]) -> Group:
+    alive = sum(role.is_alive() for role in roles)
+    return Group(kind, alive, len(roles), sum(role.restarts for role in roles))

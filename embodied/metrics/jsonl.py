@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from embodied.core import runfiles
 from embodied.metrics.summary import Summary, group, is_scalar
 
 SCORE = "episode/score"
@@ -32,8 +33,8 @@ class JSONLOutput:
         self._clock = clock
         directory = pathlib.Path(logdir)
         directory.mkdir(parents=True, exist_ok=True)
-        self._metrics = directory / "metrics.jsonl"
-        self._scores = directory / "scores.jsonl"
+        self._metrics = directory / runfiles.METRICS
+        self._scores = directory / runfiles.SCORES
         for path in (self._metrics, self._scores):
             repair(path)
 
@@ -48,7 +49,7 @@ class JSONLOutput:
         return {path.name: _size(path) for path in (self._metrics, self._scores)}
 
     def load(self, data: dict[str, int]) -> None:
-        """Take back what was written since."""
+        """Truncate to what was written at `save`."""
         for path in (self._metrics, self._scores):
             if _size(path) > data[path.name]:
                 os.truncate(path, data[path.name])

@@ -15,7 +15,7 @@ DROPPED = "logger/dropped"
 
 
 class Logger(elements.Logger):
-    """`elements.Logger` for many threads, that checks values and loses none at its end.
+    """A thread-safe `elements.Logger` that validates values and flushes on close.
 
     `add` keeps metrics with the current step, `write` hands them to all outputs.
     """
@@ -26,14 +26,14 @@ class Logger(elements.Logger):
         self._closed = False
 
     def add(self, mapping: Mapping[str, Any], prefix: str | None = None) -> None:
-        """Add metrics; a value that no output could show is refused by its name."""
+        """Add metrics; raises for a value that no output can show, naming it."""
         for name, value in mapping.items():
             kind(f"{prefix}/{name}" if prefix else name, value)
         with self._lock:
             super().add(mapping, prefix)
 
     def write(self) -> None:
-        """Hand what was added to the outputs, with how much they missed so far."""
+        """Pass added metrics to the outputs, with the count of dropped ones."""
         with self._lock:
             outputs = [o for o in self.outputs if isinstance(o, Background)]
             missed = {o.name: o.dropped for o in outputs if o.dropped}
@@ -41,7 +41,7 @@ class Logger(elements.Logger):
             super().write()
 
     def close(self) -> None:
-        """Write what is left and wait for the outputs, within their deadline."""
+        """Write pending metrics and wait for the outputs, up to their deadline."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -1,4 +1,4 @@
-"""Videos, images and texts as plain files that a person can open."""
+"""Writes videos, images and texts as plain files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import pathlib
 import re
 from collections.abc import Sequence
 
+from embodied.core import files, runfiles
 from embodied.metrics import video
 from embodied.metrics.summary import Summary, kind
-
-FOLDER = "media"
 
 
 class MediaOutput:
@@ -20,7 +19,7 @@ class MediaOutput:
     """
 
     def __init__(self, logdir: str | os.PathLike, fps: int = 15):
-        self._root = pathlib.Path(logdir) / FOLDER
+        self._root = pathlib.Path(logdir) / runfiles.MEDIA
         self._fps = fps
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
@@ -36,11 +35,7 @@ class MediaOutput:
                     self._write(name, f"{step:012d}.mp4", content)
 
     def _write(self, name: str, filename: str, content: bytes) -> None:
-        folder = self._root.joinpath(*folders(name))
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{filename}.tmp"
-        temporary.write_bytes(content)
-        temporary.replace(folder / filename)
+        files.write_bytes(self._root.joinpath(*folders(name), filename), content)
 
 
 def folders(name: str) -> list[str]:

@@ -17,10 +17,11 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos import databricks_pb2
 
+from embodied.core import files
 from embodied.metrics.media import MediaOutput
 from embodied.metrics.summary import Summary, is_scalar
 
-FILE = "mlflow_run.txt"  # Holds the id with which the run goes on.
+FILE = "mlflow_run.txt"  # Holds the id of the run, to resume it.
 UNKNOWN = databricks_pb2.ErrorCode.Name(databricks_pb2.RESOURCE_DOES_NOT_EXIST)
 BATCH = 100  # Parameters, and metrics times ten, that one request may hold.
 
@@ -93,9 +94,7 @@ class MlflowOutput:
         params = [mlflow.entities.Param(k, str(v)) for k, v in config.items()]
         for start in range(0, len(params), BATCH):
             self._client.log_batch(run, params=params[start : start + BATCH])
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(run)
-        temporary.replace(path)
+        files.write_text(path, run, durable=True)
         return run
 
 

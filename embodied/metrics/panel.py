@@ -12,9 +12,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from embodied.metrics import words
+from embodied.core import runfiles
+from embodied.metrics import formatting
 from embodied.metrics.health import Group
-from embodied.metrics.status import BOTTLENECK, RECENT, SCORE, Status
+from embodied.metrics.jsonl import SCORE
+from embodied.metrics.status import BOTTLENECK, RECENT, Status
 
 LABEL = 8  # Columns of the names on the left.
 SPEEDS = ("fps/policy", "fps/train", "fps/env")
@@ -90,10 +92,10 @@ def _progress(status: Status, room: int, promise: bool) -> RenderableType:
     """Count, share, bar, and the times passed and left."""
     progress, elapsed = status.progress, status.elapsed
     count = f"{progress.step:,} of {progress.steps:,}  {progress.fraction:.0%}"
-    times = f"{words.duration(elapsed)} elapsed"
+    times = f"{formatting.duration(elapsed)} elapsed"
     left = progress.left(elapsed)
     if promise and left < float("inf"):
-        times += f", {words.duration(left)} left"
+        times += f", {formatting.duration(left)} left"
     grid = Table.grid(padding=(0, 2, 0, 0))
     width = max(4, min(60, room - len(count) - len(times) - 4))
     done = progress.fraction * 1000
@@ -110,8 +112,10 @@ def _score(status: Status, room: int) -> Text:
         text.append(f"{mean:.2f}", style="bold")
         text.append(f"  mean of {count} episode{'s' if count > 1 else ''}  ")
         points = status.curve.points(max(1, min(40, room - 50)))
-        text.append(words.sparkline(points), style="green")
-        text.append(f"  {words.number(min(points))} to {words.number(max(points))}")
+        text.append(formatting.sparkline(points), style="green")
+        text.append(
+            f"  {formatting.number(min(points))} to {formatting.number(max(points))}"
+        )
     if status.odd:
         text.append(f"  {status.odd} not finite", style="red")
     return text
@@ -135,10 +139,10 @@ def _roles(groups: Sequence[Group], ended: bool) -> Text:
 
 def _others(status: Status, room: int) -> Iterable[tuple[str, Text]]:
     """The newest of all other metrics, as many as fit in a few lines, and texts."""
-    names = words.in_order(set(status.metrics) - OWN)
+    names = formatting.in_order(set(status.metrics) - OWN)
     parts = [_named(status, name) for name in names[:LIMIT]]
     if len(names) > LIMIT:
-        parts.append(f"+{len(names) - LIMIT} in metrics.jsonl")
+        parts.append(f"+{len(names) - LIMIT} in {runfiles.METRICS}")
     yield from _labelled("metrics", _fill(parts, room))
     for name, value in status.texts.items():
         if name != BOTTLENECK:
@@ -146,7 +150,7 @@ def _others(status: Status, room: int) -> Iterable[tuple[str, Text]]:
 
 
 def _named(status: Status, name: str) -> str:
-    return words.named(name, status.metrics[name])
+    return formatting.named(name, status.metrics[name])
 
 
 def _fill(parts: Sequence[str], room: int) -> list[str]:

@@ -57,7 +57,7 @@ class ScopeOutput:
         }
 
     def load(self, data: dict[str, int]) -> None:
-        """Take back what was written since; files no index names are not shown."""
+        """Truncate to what was written at `save`; unindexed files are not shown."""
         for path in self._tables():
             os.truncate(path, data.get(str(path.relative_to(self._root)), 0))
 

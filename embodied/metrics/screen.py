@@ -1,8 +1,8 @@
 """The lowest rows of a terminal as a view that other processes cannot tear.
 
-The rows above are made the scrolling region of the terminal, so that what anybody
-prints, in whatever process, scrolls there. Each drawing is one write that puts the
-cursor back where it was; the cursor is never hidden.
+The rows above are the scrolling region of the terminal, so that output of any process
+scrolls there. Each drawing is one write that restores the cursor position; the cursor
+is never hidden.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Screen:
             self._write(f"{text}{SAVE}{''.join(drawn)}{LOAD}")
 
     def close(self, lines: Sequence[str] = ()) -> None:
-        """Give the rows back and print lines where everybody else prints."""
+        """Release the rows and print the lines as ordinary output."""
         with self._lock:
             if self in _held:
                 _held.discard(self)
                 self._write(RESTORE + "".join(f"{line}\n" for line in lines))
 
     def _take(self) -> str:
-        """Whatever is below the cursor was a view; make room and scroll above it."""
+        """Reserve the rows below the cursor and scroll above them."""
         _held.add(self)
         region = f"{SAVE}\x1b[1;{self._size[1] - self._rows}r{LOAD}"
         room = f"{DOWN * self._rows}\x1b[{self._rows}A" if self._rows else ""
@@ -75,7 +75,7 @@ class Screen:
         return size.columns, size.lines
 
     def _write(self, text: str) -> None:
-        """All at once: what others print comes before or after it."""
+        """Write in one call, so that other output cannot interleave."""
         self._file.flush()
         data = text.encode(self._file.encoding or "utf-8", "replace")
         while data:
@@ -83,7 +83,7 @@ class Screen:
 
 
 def suits(file: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody watches who can see a view."""
+    """Whether the file is a terminal that can show a live view."""
     if not file.isatty() or environ.get("CI") or "utf" not in str(file.encoding):
         return False
     width, height = os.get_terminal_size(file.fileno())
@@ -91,13 +91,13 @@ def suits(file: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def release() -> None:
-    """Give back the rows of all views of this process, before it ends at once."""
+    """Release the rows of all views of this process, before a hard exit."""
     for screen in list(_held):
         screen.close()
 
 
 def restore(file: TextIO) -> None:
-    """Give back the rows that a killed process may have left reserved."""
+    """Release rows that a killed process may have left reserved."""
     file.write(RESTORE)
     file.flush()
 

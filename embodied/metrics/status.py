@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on: progress, scores, newest metrics."""
+"""The live state of a run: progress, scores, newest metrics."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from embodied.metrics.jsonl import SCORE
 from embodied.metrics.summary import Summary, is_scalar
 
-SCORE, TRAINED, BOTTLENECK = "episode/score", "fps/train", "parallel/bottleneck"
+TRAINED, BOTTLENECK = "fps/train", "parallel/bottleneck"
 RECENT = 20  # Episodes of the running mean.
 WINDOW = 300.0  # Seconds over which the speed is measured.
 
 
 class Progress:
-    """How far a run is and when it will be through, from counts over time."""
+    """Progress of a run and its remaining time, estimated from step counts."""
 
     def __init__(self, steps: int, duration: float = 0.0):
         self.steps = steps
@@ -32,7 +33,7 @@ class Progress:
         return min(1.0, self.step / self.steps)
 
     def see(self, elapsed: float, step: int) -> None:
-        """Note the count; what passes before it moves, as to compile, is no sample."""
+        """Record the count; time before it first moves (compilation) is ignored."""
         self.step = step
         seen = self._seen
         if len(seen) == 1 and seen[0][1] == step:
@@ -47,18 +48,18 @@ class Progress:
             seen.popleft()
 
     def forget(self) -> None:
-        """Measure the speed anew, as it begins to train."""
+        """Restart the measurement of speed, as training begins."""
         self._seen.clear()
 
     def rate(self) -> float:
-        """Steps per second lately; 0 as long as that is not known."""
+        """Recent steps per second; 0 while unknown."""
         if len(self._seen) < 2:
             return 0.0
         (begin, first), (end, last) = self._seen[0], self._seen[-1]
         return (last - first) / (end - begin) if end > begin else 0.0
 
     def left(self, elapsed: float) -> float:
-        """Seconds until the end, infinite if that cannot be told."""
+        """Seconds until the end; infinite while unknown."""
         rate = self.rate()
         missing = max(0, self.steps - self.step)
         by_steps = missing / rate if rate else math.inf
@@ -95,7 +96,7 @@ class Curve:
 
 
 class Status:
-    """Takes what comes in; metrics that do not match the pattern are not shown."""
+    """Collects metrics; those that do not match the pattern are not shown."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class Status:
         duration: float = 0.0,
         step: Callable[[], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
-        passed: float = 0.0,  # Seconds that the run already goes on.
+        passed: float = 0.0,  # Seconds since the run started.
     ):
         self.progress = Progress(steps, duration)
         self.curve = Curve()
@@ -124,13 +125,13 @@ class Status:
         return self._clock() - self._start
 
     def tick(self) -> None:
-        """Look at the counter, which moves also between writes."""
+        """Read the step counter, which also moves between writes."""
         with self.lock:
             step = self._step() if self._step else self.progress.step
             self.progress.see(self.elapsed, max(step, self.progress.step))
 
     def add(self, summaries: Sequence[Summary]) -> list[str]:
-        """Take the metrics of a write; returns the names of those to show."""
+        """Add the metrics of a write; returns the names of those to show."""
         groups: dict[str, list[float]] = {}
         texts: dict[str, str] = {}
         with self.lock:

@@ -14,7 +14,7 @@ Kind = Literal["scalar", "histogram", "image", "video", "text"]
 class Output(Protocol):
     """Where metrics go: called with the summaries of each write, in order.
 
-    It may have `save() -> data` and `load(data)` to take back what it wrote since, and
+    It may have `save() -> data` and `load(data)` to roll back later writes, and
     `close()` to finish.
     """
 
@@ -25,7 +25,7 @@ KINDS: tuple[Kind, ...] = ("scalar", "histogram", "image", "image", "video")  # 
 
 
 def kind(name: str, value: Any) -> Kind:
-    """How a value is shown; what cannot be shown is refused by name."""
+    """How a value is shown; raises with the name if it cannot be."""
     if isinstance(value, str):
         return "text"
     array = np.asarray(value)

@@ -24,7 +24,7 @@ class TensorBoardOutput:
     """Writes all kinds of metrics; videos are animated images.
 
     Each start opens a new file. Its first event tells TensorBoard to forget what older
-    files say on later steps, since a run that goes on from a checkpoint repeats them.
+    files say on later steps, since a run resumed from a checkpoint repeats them.
     """
 
     def __init__(self, logdir: str | os.PathLike, fps: int, config: Mapping[str, Any]):

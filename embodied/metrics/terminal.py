@@ -1,4 +1,4 @@
-"""Metrics for people: plain lines, or a live view for who watches a terminal."""
+"""Terminal output: plain lines, or a live view."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from embodied.metrics import panel, words
+from embodied.core import runfiles
+from embodied.metrics import formatting, panel
 from embodied.metrics.health import Group, Roles
+from embodied.metrics.jsonl import SCORE
 from embodied.metrics.screen import Screen
-from embodied.metrics.status import SCORE, Status
+from embodied.metrics.status import Status
 from embodied.metrics.summary import Summary
 
 REFRESH = 1.0  # Seconds between drawings if nothing comes in.
@@ -43,7 +45,7 @@ class TerminalOutput:
     def __call__(self, summaries: Sequence[Summary]) -> None:
         names = self._status.add(summaries)
         texts = [name for name in names if name in self._status.texts]
-        numbers = words.in_order(set(names) - set(texts))
+        numbers = formatting.in_order(set(names) - set(texts))
         if numbers:
             step = max(step for step, _, _ in summaries)
             self._print_numbers(step, numbers)
@@ -57,12 +59,12 @@ class TerminalOutput:
         metrics, awaited = self._status.metrics, self._awaited()
         if awaited:  # That nothing moves needs no numbers.
             names = [n for n in names if metrics[n] or not n.startswith("fps/")]
-        shown = [words.named(name, metrics[name]) for name in names[: self._limit]]
+        shown = [formatting.named(name, metrics[name]) for name in names[: self._limit]]
         if len(names) > self._limit:
-            shown.append(f"(+{len(names) - self._limit} more, see metrics.jsonl)")
+            shown.append(f"(+{len(names) - self._limit} more, see {runfiles.METRICS})")
         if awaited:
             shown.append(f"waiting {awaited}")
-        elapsed = words.duration(self._status.elapsed)
+        elapsed = formatting.duration(self._status.elapsed)
         self._print("  ".join([f"step {step:,}", elapsed, *shown]))
 
     def _print(self, line: str) -> None:
@@ -89,12 +91,12 @@ class LiveOutput:
         self._waiting = waiting
         self._screen = Screen(file)
         path = pathlib.Path(logdir)
-        self._roles = Roles(path / "roles.json") if supervised else None
+        self._roles = Roles(path / runfiles.ROLES) if supervised else None
         self._groups: list[Group] = []
         self._changed = threading.Event()
         self._closed = False
         self._error: OSError | None = None
-        _read_scores(path / "scores.jsonl", status)
+        _read_scores(path / runfiles.SCORES, status)
         self._screen.draw(self._render())
         self._thread = threading.Thread(target=self._loop, name="view", daemon=True)
         self._thread.start()
@@ -106,7 +108,7 @@ class LiveOutput:
             self._changed.set()
 
     def close(self) -> None:
-        """Leave the last state where everybody prints."""
+        """Print the last state as ordinary output."""
         if not self._closed:
             self._closed = True
             self._changed.set()
@@ -135,7 +137,7 @@ class LiveOutput:
 
 
 def _read_scores(path: pathlib.Path, status: Status) -> None:
-    """Begin the curve with the episodes of a run that goes on."""
+    """Start the curve with the earlier episodes of a resumed run."""
     if not path.exists():
         return
     begin = max(0, path.stat().st_size - HISTORY)

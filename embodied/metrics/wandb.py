@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import wandb
 
+from embodied.core import files
 from embodied.metrics import video
 from embodied.metrics.summary import Summary, group, kind
 
-FILE = "wandb_id.txt"  # Holds the id with which the run goes on.
+FILE = "wandb_id.txt"  # Holds the id of the run, to resume it.
 
 
 class WandbOutput:
-    """Logs all kinds of metrics over `step`; a log directory is one run for ever."""
+    """Logs all kinds of metrics over `step`; a log directory is always one run."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class WandbOutput:
             settings=wandb.Settings(console="off", x_disable_stats=True),
             **options,
         )
-        # Not the package's own step, which may not fall when a run goes on.
+        # Not the package's own step, which must not decrease when a run resumes.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -58,12 +59,9 @@ class WandbOutput:
 
 
 def kept_id(path: pathlib.Path) -> str:
-    """The id in a file, which is made the first time."""
+    """The id stored in a file, created on first use."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(uuid.uuid4().hex[:12])
-        temporary.replace(path)
+        files.write_text(path, uuid.uuid4().hex[:12], durable=True)
     return path.read_text().strip()
 
 

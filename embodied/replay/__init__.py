@@ -1,6 +1,7 @@
 """The replay and what configures it."""
 
 from embodied.replay import selectors
+from embodied.replay.encoder import StepError
 from embodied.replay.limiter import LimiterClosedError, SamplesPerInsert
 from embodied.replay.replay import Replay, ReplayClosedError
 from embodied.replay.selectors import (
@@ -11,7 +12,6 @@ from embodied.replay.selectors import (
     Uniform,
     make_selector,
 )
-from embodied.replay.stepcheck import StepError
 from embodied.replay.store import ReplayFullError
 
 __all__ = [

@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from embodied.core import files
 from embodied.replay import layout, mapping
+from embodied.replay.compression import CompressedColumn
 from embodied.replay.layout import ORDER, PRIORITY, RAW, RECORDS, ChunkError, Header
-from embodied.replay.packed import PackedColumn
 
 # Steps whose file pages are made in one go, ahead of the steps themselves.
 AHEAD = 64
@@ -24,11 +25,11 @@ Buffer = bytes | memoryview
 class Chunk:
     """Columns of `size` steps, filled from the front.
 
-    A step is written in three moves: `place` picks the row, `write` fills it, `commit`
-    marks it as there. The mark is one number in the mapped file, written last, so that
-    after a crash a step is either there with all its keys or not at all. Rows are
-    visible to readers only once committed. `lock` keeps `update` apart from readers
-    and from the compressor; rows that are still being written need no lock.
+    A step is stored in three calls: `place` reserves the row, `write` fills it and
+    `commit` marks it as stored. The mark is one number in the mapped file, written
+    last, so that after a crash a step is stored with all its keys or not at all.
+    Readers see committed rows only. `lock` keeps `update` apart from readers and from
+    the compressor; rows that are still being written need no lock.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class Chunk:
         self.nonce = header.nonce
         self.size = header.size
         self.lock = threading.Lock()
-        self.count = 0  # Steps that are there.
-        self.fill = 0  # Steps that are there or being written.
+        self.count = 0  # Steps stored.
+        self.fill = 0  # Steps stored or being written.
         self.live = 0  # Items that start in this chunk.
         self.next: Chunk | None = None  # Continues the stream without a gap.
         self.prev: Chunk | None = None
@@ -97,15 +98,12 @@ class Chunk:
         return row
 
     def write(self, row: int, blocks: list[np.ndarray], index: int) -> None:
-        """Fill a row with row `index` of other blocks: records, then large keys.
-
-        These are arrays of whole rows as `as_rows` makes them.
-        """
+        """Fill a row with row `index` of blocks as `StepEncoder.encode` makes them."""
         for block, other in zip(self._rows, blocks, strict=True):
-            block[row : row + 1] = other[index : index + 1]
+            block[row] = other[index]
 
     def commit(self, row: int, order: int) -> None:
-        """Mark a row as there."""
+        """Mark a row as stored."""
         self.order[row] = order
         self.count = row + 1
 
@@ -197,50 +195,55 @@ def create_on_disk(header: Header, path: Path, unmap: mapping.Unmap) -> Chunk:
 def create_file(
     header: Header, path: Path, blobs: Mapping[str, Buffer], unmap: mapping.Unmap
 ) -> mapping.Mapping:
-    """Make the file under another name first, so that it is never there in part."""
-    temporary = path.with_suffix(".tmp")
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
+    """Make a file, complete or not at all, and map it."""
+    with files.replace(path) as file:
+        fd = file.fileno()
         mapping.allocate(fd, header.nbytes)
         os.pwrite(fd, header.encode(), 0)
         for column in header.columns:
             if column.field.name in blobs:
                 os.pwrite(fd, blobs[column.field.name], column.offset)
-        mapped = mapping.Mapping(fd, header.nbytes, unmap)
-        os.rename(temporary, path)
-        return mapped
-    except OSError:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(fd)
+        return mapping.Mapping(fd, header.nbytes, unmap)
 
 
 def load(path: Path, unmap: mapping.Unmap) -> Chunk:
     """Map an existing file. Reads the header and the marks, but no data."""
-    with path.open("rb") as file:
-        data = file.read(mapping.PAGE)
-        length = layout.header_length(data)
-        if length > mapping.PAGE:
-            data += file.read(min(length, 1 << 24) - len(data))
-        actual = os.fstat(file.fileno()).st_size
-    try:
-        header = layout.decode(data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ChunkError(f"unreadable header: {error}") from error
-    if actual != header.nbytes:
-        raise ChunkError(f"has {actual} bytes instead of {header.nbytes}")
-    mapped = mapping.open_mapping(path, header.nbytes, unmap)
+    with path.open("r+b") as file:
+        header = _read_header(file)
+        mapped = mapping.Mapping(file.fileno(), header.nbytes, unmap)
     return restore(header, np.asarray(mapped), mapped)
+
+
+def load_readonly(path: Path) -> Chunk:
+    """Map an existing file, which its owner may replace or delete meanwhile."""
+    with path.open("rb") as file:
+        header = _read_header(file)
+        return restore(header, np.asarray(np.memmap(file, np.uint8, "r")))
 
 
 def restore(
     header: Header, buffer: np.ndarray, mapped: mapping.Mapping | None = None
 ) -> Chunk:
-    """A chunk with the steps that are marked as there."""
+    """A chunk with the steps that are marked as stored."""
     chunk = Chunk(header, buffer, mapped)
     chunk.count = chunk.fill = _committed(chunk.order)
     return chunk
+
+
+def _read_header(file: BinaryIO) -> Header:
+    """Raises ChunkError if the file is not a whole chunk."""
+    data = file.read(mapping.PAGE)
+    length = layout.header_length(data)
+    if length > mapping.PAGE:
+        data += file.read(min(length, 1 << 24) - len(data))
+    try:
+        header = layout.decode(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ChunkError(f"unreadable header: {error}") from error
+    actual = os.fstat(file.fileno()).st_size
+    if actual != header.nbytes:
+        raise ChunkError(f"has {actual} bytes instead of {header.nbytes}")
+    return header
 
 
 @functools.lru_cache(maxsize=16)
@@ -261,5 +264,5 @@ def _column(column: layout.Column, header: Header, buffer: np.ndarray) -> Any:
         field = column.field
         return raw.view(field.dtype).reshape(header.size, *field.shape)
     if column.codec == layout.ZLIB:
-        return PackedColumn(raw, column.field, header.size)
+        return CompressedColumn(raw, column.field, header.size)
     raise ChunkError(f"unknown compression {column.codec!r}")

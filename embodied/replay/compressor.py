@@ -9,8 +9,9 @@ import threading
 import numpy as np
 
 from embodied.replay import chunk as chunklib
-from embodied.replay import layout, packed
+from embodied.replay import layout
 from embodied.replay.chunk import Chunk
+from embodied.replay.compression import compress_column
 from embodied.replay.layout import RAW, ZLIB, Column, Header
 from embodied.replay.store import ChunkStore
 
@@ -41,7 +42,7 @@ class Compressor:
             return self._idle.wait_for(self._is_idle, timeout)
 
     def close(self) -> None:
-        """Stop after the chunk at hand; others are compressed another time."""
+        """Stop after the current chunk; others are compressed next time."""
         with self._idle:
             self._closed = True
             self._idle.notify_all()
@@ -57,7 +58,7 @@ class Compressor:
     def _run(self) -> None:
         while (chunk := self._queue.get()) is not None:
             try:
-                with self._store.residency.hold(chunk):
+                with self._store.limit.hold(chunk):
                     compress(self._store, chunk)
             except OSError as error:
                 # The chunk stays as it is, which is as good.
@@ -69,7 +70,9 @@ class Compressor:
 
 def compress(store: ChunkStore, chunk: Chunk) -> None:
     """Rewrite a full chunk with its large integer columns compressed."""
-    blobs = {x.name: packed.pack(chunk.columns[x.name]) for x in chunk.header.packable}
+    blobs = {
+        x.name: compress_column(chunk.columns[x.name]) for x in chunk.header.packable
+    }
     columns = [_resized(x, chunk.size, blobs) for x in chunk.header.columns]
     header = layout.arrange(chunk.header, columns)
     if header.nbytes < 0.9 * chunk.header.nbytes:

@@ -7,19 +7,79 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from embodied.replay import items as itemlib
 from embodied.replay import writeback
 from embodied.replay.chunk import Chunk
-from embodied.replay.history import History
 from embodied.replay.selectors import Selector
 from embodied.replay.writer import Placement, Writer
+
+ROW_BITS = 32
+ROW_MASK = (1 << ROW_BITS) - 1
+
+
+class ItemRing:
+    """Where each item starts, by item id, in the order of insertion.
+
+    Ids count up from 1; those in [head, tail) are stored. A place is a chunk number and
+    a row packed into one integer (`number << ROW_BITS | row`): 8 bytes per item are all
+    the replay needs beyond the steps themselves. Grows up to its capacity.
+    """
+
+    def __init__(self, capacity: int, initial: int = 1024):
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        self.capacity = capacity
+        self.head = 1
+        self.tail = 1
+        self._allocate(min(capacity, initial))
+
+    def __len__(self) -> int:
+        return self.tail - self.head
+
+    def append(self, place: int) -> int | None:
+        """Append an item and return the place of the one evicted for it, if any."""
+        evicted, count = None, self.tail - self.head
+        if count == self.capacity:
+            evicted = self._slots[self.head % self._size]
+            self.head += 1
+        elif count == self._size:
+            self._grow(2 * self._size)
+        self._slots[self.tail % self._size] = place
+        self.tail += 1
+        return evicted
+
+    def fill(self, places: np.ndarray) -> np.ndarray:
+        """Append many items to an empty ring and return the places of those evicted."""
+        assert not len(self)
+        excess = max(0, len(places) - self.capacity)
+        self.head += excess
+        self.tail = self.head
+        self._grow(len(places) - excess)
+        self.tail += len(places) - excess
+        ids = np.arange(self.head, self.tail)
+        self._places[ids % self._size] = places[excess:]
+        return places[:excess]
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        return self._places[ids % self._size]
+
+    def _grow(self, needed: int) -> None:
+        if needed > self._size:
+            ids = np.arange(self.head, self.tail)
+            places = self[ids]
+            self._allocate(min(self.capacity, needed))
+            self._places[ids % self._size] = places
+
+    def _allocate(self, size: int) -> None:
+        self._size = size
+        self._places = np.zeros(size, np.int64)
+        self._slots = self._places.data  # Faster for single items.
 
 
 class Index:
     """Items, where they start, and which chunks they need. Does no I/O and no copies.
 
     Not thread-safe; the replay guards it with its lock. Methods that evict return the
-    chunks that nothing needs any more, for the caller to delete.
+    chunks that no item needs any more, for the caller to delete.
     """
 
     def __init__(self, length: int, capacity: int, selector: Selector, online: bool):
@@ -27,7 +87,7 @@ class Index:
         self.writers: dict[int, Writer] = {}
         self.order = 0  # Steps ever inserted.
         self.evictions = 0
-        self.ring = itemlib.ItemRing(capacity)
+        self.ring = ItemRing(capacity)
         self.queue: collections.deque[int] = collections.deque()  # Fresh items.
         self._length = length
         self._selector = selector
@@ -49,21 +109,21 @@ class Index:
 
     def commit(self, placements: list[Placement]) -> list[Chunk]:
         """Make written steps and the windows they complete visible."""
-        places: list[int] = []
+        evicted: list[int] = []
         entered = False
-        for placement in placements:
-            writer, chunk = placement.writer, placement.chunk
+        for writer, chunk, row, seq in placements:
             self.order += 1
-            writer.commit(placement, self.order)
-            if placement.row == 0:
+            writer.commit(chunk, row, seq, self.order)
+            if row == 0:
                 self._enter(chunk)
                 entered = True
             if writer.run >= self._length:
-                places.append(self._new_item(writer, self.ring.tail + len(places)))
-        evicted = [self.ring.append(place) for place in places]
-        dropped = self._evict([x for x in evicted if x is not None])
+                place = self.ring.append(self._new_item(writer))
+                if place is not None:
+                    evicted.append(place)
+        dropped = self._evict(evicted)
         # Going through all chunks once for each new one is often enough, and cheap.
-        return dropped + (self._drop_stale() if entered else [])
+        return dropped + self._drop_stale() if entered else dropped
 
     def draw(
         self, rng: np.random.Generator, amount: int, fresh: bool
@@ -79,42 +139,41 @@ class Index:
         if len(ids) < amount:
             rest = self._selector.sample(rng, head, tail, amount - len(ids))
             chosen = np.concatenate([chosen, rest])
-        places = self.ring[chosen]
-        spots = [itemlib.unpack(place) for place in places.tolist()]
-        return [(self.chunks[number], row) for number, row in spots]
+        places = self.ring[chosen].tolist()
+        return [(self.chunks[x >> ROW_BITS], x & ROW_MASK) for x in places]
 
     def reprioritize(self, changed: writeback.Changed) -> None:
-        """Tell the selector about new priorities of steps."""
+        """Pass new priorities of steps on to the selector."""
         if self._selector.prioritized:
             for chunk, lo, hi in changed:
                 ids, means = writeback.window_means(chunk, lo, hi, self._length)
                 self._selector.update(ids, means)
 
-    def recover(self, found: History) -> list[Chunk]:
-        """Start from the chunks of a directory."""
-        self.writers, self.order = found.writers, found.order
-        for chunk in found.chunks:
+    def restore(self, chunks: list[Chunk], places: np.ndarray) -> list[Chunk]:
+        """Start with stored chunks and the places of their items, oldest first."""
+        for chunk in chunks:
             self._enter(chunk)
-        ids = self.ring.tail + np.arange(len(found.places))
-        for number, rows, part in _by_chunk(found.places, ids):
+        self.order = max([chunk.last_order for chunk in chunks], default=0)
+        ids = self.ring.tail + np.arange(len(places))
+        for number, rows, part in _by_chunk(places, ids):
             chunk = self.chunks[number]
             chunk.live = len(rows)
             if chunk.items is not None:
                 chunk.items[rows] = part
-        evicted = self.ring.fill(found.places).tolist()
-        dropped = self._evict(evicted) + self._drop_stale()
+        dropped = self._evict(self.ring.fill(places).tolist()) + self._drop_stale()
         self.reprioritize([(x, 0, x.count) for x in self.chunks.values()])
         return dropped
 
-    def _new_item(self, writer: Writer, item: int) -> int:
+    def _new_item(self, writer: Writer) -> int:
+        """The place of the next item, whose id is the tail of the ring."""
         chunk, row = writer.next_window()
         chunk.live += 1
         if chunk.items is not None:
-            chunk.items[row] = item
+            chunk.items[row] = self.ring.tail
         if self._online and writer.fresh >= self._length:
-            self.queue.append(item)
+            self.queue.append(self.ring.tail)
             writer.fresh = 0
-        return int(itemlib.pack(chunk.number, row))
+        return chunk.number << ROW_BITS | row
 
     def _enter(self, chunk: Chunk) -> None:
         self.chunks[chunk.number] = chunk
@@ -129,14 +188,14 @@ class Index:
             self.queue.popleft()
         dropped = []
         for place in evicted:
-            chunk = self.chunks[itemlib.unpack(place)[0]]
+            chunk = self.chunks[place >> ROW_BITS]
             chunk.live -= 1
             if chunk.live == 0 and not chunk.pending:
                 dropped.append(self._drop(chunk))
         return dropped
 
     def _drop_stale(self) -> list[Chunk]:
-        """Drop chunks without items that `capacity` steps came after.
+        """Drop chunks without items that are older than `capacity` steps.
 
         They hold the beginning of a stream that never got long enough, or the end of
         one that went silent.
@@ -163,8 +222,7 @@ def _by_chunk(
     places: np.ndarray, ids: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Number, rows and ids of the items that start in each chunk."""
-    numbers = places >> itemlib.ROW_BITS
-    rows = places & ((1 << itemlib.ROW_BITS) - 1)
+    numbers, rows = places >> ROW_BITS, places & ROW_MASK
     order = np.argsort(numbers, kind="stable")
     unique, starts = np.unique(numbers[order], return_index=True)
     for number, part in zip(unique, np.split(order, starts[1:]), strict=False):

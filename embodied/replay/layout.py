@@ -78,10 +78,10 @@ class Records:
         self.offsets: dict[str, int] = {}
         offset = 0
         for field in self.small:
-            offset = _align(offset, max(1, field.dtype.alignment))
+            offset = align(offset, max(1, field.dtype.alignment))
             self.offsets[field.name] = offset
             offset += field.nbytes
-        self.nbytes = _align(offset, 8)
+        self.nbytes = align(offset, 8)
         self.dtype = np.dtype(
             {
                 "names": [x.name for x in self.small],
@@ -193,10 +193,10 @@ def arrange(header: Header, columns: Iterable[Column]) -> Header:
     offset = _header_room(columns, header.schema)
     placed = []
     for column in columns:
-        offset = _align(offset, _alignment(column.nbytes))
+        offset = align(offset, _alignment(column.nbytes))
         placed.append(dataclasses.replace(column, offset=offset))
         offset += column.nbytes
-    total = _align(offset, PAGE)
+    total = align(offset, PAGE)
     return dataclasses.replace(header, columns=tuple(placed), nbytes=total)
 
 
@@ -222,7 +222,8 @@ def header_length(data: bytes) -> int:
 
 def _from_json(data: dict[str, Any]) -> Header:
     if data["version"] != VERSION:
-        raise ChunkError("written by another version")
+        version = data["version"]
+        raise ChunkError(f"has format {version}, this version reads {VERSION}")
     columns = []
     for name, dtype, shape, offset, nbytes, codec in data["columns"]:
         field = Field(name, _dtype(dtype), tuple(shape))
@@ -250,7 +251,7 @@ def _header_room(columns: tuple[Column, ...], schema: Schema) -> int:
     """An upper bound of the encoded header, in whole pages."""
     fields = [*(x.field for x in columns), *schema]
     names = sum(128 + 2 * len(json.dumps(x.name)) + 8 * len(x.shape) for x in fields)
-    return _align(_PREFIX.size + 512 + names, PAGE)
+    return align(_PREFIX.size + 512 + names, PAGE)
 
 
 def _alignment(nbytes: int) -> int:
@@ -265,5 +266,6 @@ def _alignment(nbytes: int) -> int:
     return ALIGN
 
 
-def _align(offset: int, to: int) -> int:
+def align(offset: int, to: int) -> int:
+    """The next multiple of `to`."""
     return -(-offset // to) * to

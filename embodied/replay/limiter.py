@@ -56,7 +56,7 @@ class SamplesPerInsert:
             return True
 
     def take_back(self, amount: int) -> None:
-        """Uncount steps that were not inserted after all: repeated or refused ones."""
+        """Refund credit for rejected steps."""
         with self._changed:
             self._count(-amount)
 
@@ -84,7 +84,7 @@ class SamplesPerInsert:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wake up and turn away everyone who waits, now and later."""
+        """Wake blocked callers with an error; later calls fail, too."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -103,7 +103,7 @@ class SamplesPerInsert:
             return stats
 
     def save(self) -> dict[str, Any]:
-        """What `load` needs to go on."""
+        """The state that `load` restores."""
         with self._changed:
             return {"size": self._size, "avail": self._avail}
 

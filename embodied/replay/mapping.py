@@ -9,7 +9,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 PAGE = mmap.PAGESIZE
@@ -42,7 +41,7 @@ class _Region:
     """Mapped bytes.
 
     They are unmapped when the last array that `np.asarray(mapping)` led to is gone, so
-    whoever still reads a deleted file reads valid memory.
+    readers of a deleted file still read valid memory.
     """
 
     def __init__(self, fd: int, nbytes: int, flags: int, unmap: Unmap = _libc.munmap):
@@ -110,10 +109,10 @@ class _Pages(_Region):
 
 
 class Memory:
-    """Bytes of a chunk that has no file; their pages go back to a pool at the end.
+    """Bytes without a file; their pages return to a pool at the end.
 
-    The end is when the last array that `np.asarray(memory)` led to is gone, so nobody
-    reads a chunk whose pages another one writes to. Reused ones hold what was there.
+    The end is when the last array that `np.asarray(memory)` led to is gone, so no array
+    changes because its pages are in use again. Reused pages hold what was there.
     """
 
     def __init__(self, nbytes: int, pool: MemoryPool):
@@ -132,7 +131,7 @@ class Memory:
 
 
 class MemoryPool:
-    """Keeps the memory of some dropped chunks for new ones, which then need no zeros.
+    """Keeps up to `keep` dropped memories for new ones, which then need no zeros.
 
     Without a lock, as memory may come back in the middle of anything.
     """
@@ -142,17 +141,18 @@ class MemoryPool:
 
     def take(self, nbytes: int) -> tuple[_Pages, bool]:
         """Memory, and whether it is fresh: zero and without pages."""
-        while self._free:
+        for _ in range(len(self._free)):
             try:
                 pages = self._free.pop()
             except IndexError:  # Another thread was faster.
                 break
             if pages.nbytes == nbytes:
                 return pages, False
+            self._free.appendleft(pages)  # The first to be dropped if there are many.
         return _Pages(nbytes), True
 
     def give(self, pages: _Pages) -> None:
-        """Take memory back that nobody reads any more."""
+        """Take back memory that is no longer read."""
         self._free.append(pages)
 
 
@@ -160,7 +160,7 @@ class Unmapper:
     """Unmaps files in a thread of its own.
 
     Unmapping a deleted file frees its pages, which takes a tenth of the time that it
-    took to fill them, and whoever drops the last reference should not wait for that.
+    took to fill them; the thread that drops the last reference should not wait for it.
     """
 
     def __init__(self) -> None:
@@ -187,15 +187,6 @@ class Unmapper:
     def _run(self) -> None:
         while (region := self._queue.get()) is not None:
             self._munmap(*region)
-
-
-def open_mapping(path: Path, nbytes: int, unmap: Unmap) -> Mapping:
-    """Map an existing file of at least `nbytes` bytes."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return Mapping(fd, nbytes, unmap)
-    finally:
-        os.close(fd)
 
 
 def allocate(fd: int, nbytes: int) -> None:

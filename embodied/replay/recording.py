@@ -9,12 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from embodied.core.base import Batch
 from embodied.replay import chunk as chunklib
-from embodied.replay import layout
-from embodied.replay.chunk import Chunk
 from embodied.replay.layout import ChunkError, Schema
 from embodied.replay.store import SUFFIX
 
@@ -48,7 +44,7 @@ class Recording:
     """Everything a replay directory held when this was made.
 
     Takes no lock and writes nothing, so the directory may be read-only, and a replay
-    that has it open may go on: what it adds or deletes meanwhile is left out.
+    that has it open may keep running: what it adds or deletes meanwhile is left out.
     """
 
     def __init__(self, directory: str | os.PathLike):
@@ -81,7 +77,7 @@ class Recording:
         """All steps, stream by stream, in blocks of up to `size` steps."""
         for file in self.files:
             try:
-                chunk = _open(file.path)
+                chunk = chunklib.load_readonly(file.path)
             except FileNotFoundError:
                 continue  # Evicted by the replay that it belongs to.
             for row in range(0, file.steps, size):
@@ -102,7 +98,7 @@ def _paths(directory: Path) -> list[Path]:
 
 def _scan(path: Path) -> File | None:
     try:
-        chunk = _open(path)
+        chunk = chunklib.load_readonly(path)
     except FileNotFoundError:
         return None
     except (ChunkError, OSError) as error:
@@ -110,19 +106,6 @@ def _scan(path: Path) -> File | None:
         return None
     header = chunk.header
     return File(path, header.worker, header.start, chunk.count, header.schema)
-
-
-def _open(path: Path) -> Chunk:
-    """The chunk in a file, mapped for reading only."""
-    try:
-        buffer = np.asarray(np.memmap(path, np.uint8, "r"))
-        length = layout.header_length(buffer[:64].tobytes())
-        header = layout.decode(buffer[:length].tobytes())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ChunkError(f"unreadable header: {error}") from error
-    if len(buffer) != header.nbytes:
-        raise ChunkError(f"has {len(buffer)} bytes instead of {header.nbytes}")
-    return chunklib.restore(header, buffer)
 
 
 def _by_stream(found: Iterator[File | None]) -> list[File]:

@@ -12,16 +12,18 @@ import numpy as np
 
 from embodied.core import base
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
-from embodied.replay import history, stepcheck, writeback
+from embodied.replay import writeback
 from embodied.replay.chunk import Chunk
+from embodied.replay.combining import CombiningLock
 from embodied.replay.compressor import Compressor
+from embodied.replay.encoder import StepEncoder, infer_schema, update_values
 from embodied.replay.index import Index
-from embodied.replay.layout import Records, Schema
+from embodied.replay.layout import Schema
+from embodied.replay.reader import SequenceReader
+from embodied.replay.recovery import recover
 from embodied.replay.selectors import Selector, Uniform
 from embodied.replay.store import ChunkStore
-from embodied.replay.turns import Turns
-from embodied.replay.windows import Copier
-from embodied.replay.writer import Placement, undo
+from embodied.replay.writer import Placement
 
 VERSION = 1
 MODES = get_args(Mode)
@@ -41,12 +43,12 @@ class Replay(base.Replay):
     one they live in memory and are part of what `save` returns. `memory` bounds the
     resident bytes of the files and `compress` shrinks completed ones in the background.
 
-    One thread adds at a time, and one samples, as more would only get in each other's
-    way. Who adds while another thread does leaves the steps to that one: `_adding`.
-    Three locks, never waited for in another order: `_sampling`; `_lock`, which guards
-    the index and is held for no copy or I/O; each chunk has one that keeps `update`
-    apart from readers. The memory of an evicted chunk is not reused while anyone still
-    reads it, so they read what was there.
+    One thread adds at a time and one samples, as more would only compete for the
+    interpreter lock. Concurrent adders hand their batch to the thread that is already
+    writing (`_adding`). Locks are taken in this order: `_adding` or `_sampling`;
+    `_lock`, which guards the index and is held for no copy or I/O; the lock of a chunk,
+    which keeps `update` apart from readers. The memory of an evicted chunk is reused
+    only when no reader is left.
     """
 
     def __init__(
@@ -66,9 +68,9 @@ class Replay(base.Replay):
             raise ValueError(f"bad length {length} or chunksize {chunksize}")
         self.length, self.capacity, self.name = length, int(capacity), name
         self.online = online
-        # When somebody else samples must not change what a run learns from.
+        # Sampling in one mode must not change what another mode draws.
         self._rngs = {m: np.random.default_rng([seed, *m.encode()]) for m in MODES}
-        self._adding = Turns()
+        self._adding = CombiningLock()
         self._sampling = threading.Lock()
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
@@ -76,12 +78,12 @@ class Replay(base.Replay):
         selector = selector or Uniform()
         self._index = Index(length, self.capacity, selector, online)
         self._counts: dict[str, float] = dict.fromkeys(COUNTERS, 0)
-        self._waited = 0.0
+        self._waiting, self._waited = 0, 0.0  # Threads, and seconds.
         self._store = ChunkStore(directory, chunksize, int(memory), seed)
-        self._copier = Copier(self._store.residency)
+        self._reader = SequenceReader(self._store.limit)
         disk = directory is not None
         self._compressor = Compressor(self._store) if compress and disk else None
-        self._records: Records | None = None
+        self._encoder: StepEncoder | None = None  # Fixed by the first step.
         self._recover(self._store.load())
 
     def __len__(self) -> int:
@@ -96,24 +98,29 @@ class Replay(base.Replay):
         """Append a step to the stream of a worker; when it returns, the step is safe.
 
         `seq` is the sequence number of the step in the worker's stream. A number up to
-        the last one stored is ignored, as that step is there; one that leaves out
-        numbers starts a new segment, and no window goes over the gap. Without numbers
-        each step follows the one before, unless the replay was opened in between.
-        Returns whether the step was new.
+        the last one stored is ignored, as that step is stored; a number that leaves a
+        gap starts a new segment, and no window spans the gap. Without numbers each step
+        follows the one before, unless the replay was opened in between. Returns whether
+        the step was new.
         """
-        batch, seqs = stepcheck.as_arrays(step), None if seq is None else [seq]
-        return self._add(batch, [worker], seqs) == 1
+        return self._adding.run(self._add, step, None, (worker,), (seq,)) == 1
 
     def add_batch(
-        self, steps: Batch, workers: Sequence[int], seqs: Sequence[int] | None = None
+        self,
+        steps: Batch,
+        workers: Sequence[int],
+        seqs: Sequence[int | None] | None = None,
     ) -> int:
         """Append one step per worker; leaves of `steps` are [len(workers), ...].
 
         See `add`. Either all steps are stored or, if an error is raised, none. Returns
         how many were new.
         """
-        batch = stepcheck.as_batch(steps, len(workers))
-        return self._add(batch, workers, seqs)
+        count = len(workers)
+        if not count:
+            return 0
+        seqs = [None] * count if seqs is None else seqs
+        return self._adding.run(self._add, steps, count, workers, seqs)
 
     def sample(
         self, batch: int, mode: Mode = "train", timeout: float | None = None
@@ -131,9 +138,9 @@ class Replay(base.Replay):
             with self._lock:
                 spots = self._index.draw(self._rngs[mode], batch, fresh=mode == "train")
                 self._counts["samples"] += batch
-                records = self._records
-            assert records is not None
-            return self._copier.read(spots, records, self.length)
+                encoder = self._encoder
+            assert encoder is not None
+            return self._reader.read(spots, encoder.records, self.length)
 
     def update(self, data: Batch) -> None:
         """Write values back into stored steps by `stepid`; evicted steps are skipped.
@@ -141,11 +148,10 @@ class Replay(base.Replay):
         Leaves are [B, T, ...], and `priority` [B, T] is what a prioritized selector
         goes by.
         """
-        if self._records is None:
+        if self._encoder is None:
             return
         stepid = np.asarray(data[STEPID])
-        lead = stepid.shape[:-1]
-        values = stepcheck.update_values(data, self._records.schema, lead)
+        values = update_values(data, self._encoder.schema, stepid.shape[:-1])
         flat = stepid.reshape(-1, stepid.shape[-1])
         written, changed = writeback.write(
             self._store, self._index.chunks, flat, values
@@ -154,7 +160,7 @@ class Replay(base.Replay):
             self._counts["updates"] += written
             self._counts["update_misses"] += len(flat) - written
             self._index.reprioritize(changed)
-        self._store.residency.note(writeback.around(changed))
+        self._store.limit.note(writeback.around(changed))
 
     def stats(self) -> Metrics:
         """Sizes, and counts and waiting time since the last call."""
@@ -197,68 +203,65 @@ class Replay(base.Replay):
                 chunk.mapped.sync()
 
     def close(self) -> None:
-        """Turn away all who wait or add, and let others open the directory."""
-        self._adding.run(self._turn_away)
+        """Wake blocked callers with an error, and let others open the directory."""
+        self._adding.run(self._refuse)
         if self._compressor:
             self._compressor.close()
         for chunk in list(self._index.chunks.values()):
             chunk.seal()
-        self._copier.close()
+        self._reader.close()
         self._store.close()
 
     def _add(
-        self, batch: Batch, workers: Sequence[int], seqs: Sequence[int] | None
+        self,
+        steps: Step,
+        count: int | None,
+        workers: Sequence[int],
+        seqs: Sequence[int | None],
     ) -> int:
-        """Store those steps that are not there yet, and count them."""
-        if not len(workers):
-            return 0
-        placements = self._adding.run(self._insert, batch, workers, seqs)
+        """Store new steps and count them; `count` is None for a single step."""
+        if self._closed:
+            raise ReplayClosedError(f"{self.name} is closed")
+        encoder = self._encoder or StepEncoder(infer_schema(steps, count))
+        blocks = encoder.encode(steps, count)
+        placements = self._write(blocks, workers, seqs, encoder.schema)
+        with self._lock:
+            self._encoder = encoder
+            self._counts["inserts"] += len(placements)
+            self._counts["duplicates"] += len(workers) - len(placements)
+            dropped = self._index.commit(placements)
+            if self._waiting:
+                self._ready.notify_all()
+        for chunk in dropped:
+            self._store.delete(chunk)
         if self._compressor:
             for x in placements:
                 if x.row + 1 == x.chunk.size:
                     self._compressor.submit(x.chunk)
         return len(placements)
 
-    def _insert(
-        self, batch: Batch, workers: Sequence[int], seqs: Sequence[int] | None
-    ) -> list[Placement]:
-        if self._closed:
-            raise ReplayClosedError(f"{self.name} is closed")
-        records = self._records or Records(stepcheck.infer_schema(batch))
-        blocks = stepcheck.to_blocks(batch, records)
-        placements = self._write(blocks, workers, seqs, records.schema)
-        with self._ready:
-            self._records = records
-            self._counts["duplicates"] += len(workers) - len(placements)
-            self._counts["inserts"] += len(placements)
-            dropped = self._index.commit(placements)
-            self._ready.notify_all()
-        for chunk in dropped:
-            self._store.delete(chunk)
-        return placements
-
     def _write(
         self,
         blocks: list[np.ndarray],
         workers: Sequence[int],
-        seqs: Sequence[int] | None,
+        seqs: Sequence[int | None],
         schema: Schema,
     ) -> list[Placement]:
-        """Find a row for each step that is not there yet, and fill it."""
+        """Reserve a row for each new step, and fill it."""
         placements: list[Placement] = []
-        horizon = self._index.horizon
+        store, horizon = self._store, self._index.horizon
         try:
-            for index, worker in enumerate(workers):
-                seq = None if seqs is None else int(seqs[index])
+            for i, worker in enumerate(workers):
                 writer = self._index.writer(int(worker))
-                placement = writer.place(seq, index, self._store, schema, horizon)
+                placement = writer.place(seqs[i], store, schema, horizon)
                 if placement is not None:
                     placements.append(placement)
-            for x in placements:
-                with self._store.residency.hold(x.chunk):
-                    x.chunk.write(x.row, blocks, x.which)
+                    _, chunk, row, _ = placement
+                    with store.limit.hold(chunk):
+                        chunk.write(row, blocks, i)
         except BaseException:
-            undo(placements, self._store)
+            for writer, chunk, row, _ in reversed(placements):
+                writer.undo(chunk, row, store)
             raise
         return placements
 
@@ -276,7 +279,7 @@ class Replay(base.Replay):
                 self._recover(self._store.restore(data["chunks"]))
             self._index.order = max(self._index.order, int(data["order"]))
 
-    def _turn_away(self) -> None:
+    def _refuse(self) -> None:
         with self._ready:
             self._closed = True
             self._ready.notify_all()
@@ -289,7 +292,9 @@ class Replay(base.Replay):
             def ready() -> bool:
                 return self._closed or len(self._index) > 0
 
+            self._waiting += 1
             arrived = self._ready.wait_for(ready, timeout)
+            self._waiting -= 1
             self._waited += time.perf_counter() - begin
             if not arrived:
                 raise TimeoutError(f"no items in {self.name} after {timeout} s")
@@ -297,13 +302,11 @@ class Replay(base.Replay):
             raise ReplayClosedError(f"{self.name} is closed")
 
     def _recover(self, chunks: list[Chunk]) -> None:
-        """Take up chunks of an earlier life."""
-        found = history.recover(self._store, chunks, self.length)
-        for chunk in self._index.recover(found):
-            self._store.delete(chunk)
+        """Start with the chunks of an earlier replay."""
+        schema = recover(self._index, self._store, chunks, self.length)
         if self._compressor:
             for chunk in self._index.chunks.values():
                 if chunk.full and not chunk.packed:
                     self._compressor.submit(chunk)
-        self._store.residency.note(self._index.chunks.values())
-        self._records = Records(found.schema) if found.schema else None
+        self._store.limit.note(self._index.chunks.values())
+        self._encoder = StepEncoder(schema) if schema else None

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from embodied.core.files import TEMPORARY
 from embodied.replay import chunk as chunklib
 from embodied.replay import layout, mapping
 from embodied.replay.chunk import Chunk
 from embodied.replay.layout import ChunkError, Schema
-from embodied.replay.residency import Residency
+from embodied.replay.memory_limit import MemoryLimit
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class ChunkStore:
         self.size = size
         self.directory = Path(directory) if directory is not None else None
         self.skipped: list[str] = []  # Files that were reported and not loaded.
-        self.residency = Residency(memory if directory is not None else 0)
+        self.limit = MemoryLimit(memory if directory is not None else 0)
         self._memory = mapping.MemoryPool()
         self._unmapper = mapping.Unmapper() if self.directory else None
         self._next = 1
@@ -79,14 +80,14 @@ class ChunkStore:
             raise ReplayFullError(error.errno, message) from error
 
     def delete(self, chunk: Chunk) -> None:
-        """Forget a chunk. Who still reads it may go on."""
+        """Delete a chunk. Its memory stays valid for current readers."""
         chunk.seal()
         with chunk.lock:
             chunk.gone = True
             path = self.path(chunk.number)
             if path is not None:
                 path.unlink(missing_ok=True)
-        self.residency.forget(chunk)
+        self.limit.forget(chunk)
 
     def load(self) -> list[Chunk]:
         """All whole chunks of the directory, by number. Others are reported."""
@@ -100,9 +101,12 @@ class ChunkStore:
                 chunks.append(self._load(path))
             except (ChunkError, OSError) as error:
                 self.skip(path.name, str(error))
-        for path in self.directory.glob("*.tmp"):
+        for path in self.directory.glob(f"*{TEMPORARY}"):
             path.unlink()  # From a crash while making a file: nothing was stored in it.
-        return [chunk for chunk in chunks if not self._drop_empty(chunk)]
+        for chunk in chunks:
+            if chunk.count == 0:
+                self.delete(chunk)
+        return [chunk for chunk in chunks if not chunk.gone]
 
     def dump(self, chunks: Iterable[Chunk]) -> list[dict[str, np.ndarray]]:
         """Chunks in memory as arrays; those in files are there at all times."""
@@ -127,10 +131,11 @@ class ChunkStore:
 
     def path(self, number: int) -> Path | None:
         """The file of a chunk, if there are files."""
-        return self.directory and self.directory / f"{number:010d}{SUFFIX}"
+        return self.directory and self.directory / _file_name(number)
 
-    def skip(self, name: str, reason: str) -> None:
-        """Report a file that is left out."""
+    def skip(self, chunk: int | str, reason: str) -> None:
+        """Report a file, by its name or the number of the chunk, that is left out."""
+        name = chunk if isinstance(chunk, str) else _file_name(chunk)
         self.skipped.append(name)
         log.warning("Skipping %s in %s: %s", name, self.directory, reason)
 
@@ -145,14 +150,9 @@ class ChunkStore:
     def _load(self, path: Path) -> Chunk:
         assert self._unmapper is not None
         chunk = chunklib.load(path, self._unmapper)
-        if path.name != f"{chunk.number:010d}{SUFFIX}":
+        if path.name != _file_name(chunk.number):
             raise ChunkError(f"is chunk {chunk.number} under another name")
         return chunk
-
-    def _drop_empty(self, chunk: Chunk) -> bool:
-        if chunk.count == 0:
-            self.delete(chunk)
-        return chunk.count == 0
 
     def _acquire(self):
         """Lock the directory; the system unlocks it when the process dies."""
@@ -167,3 +167,7 @@ class ChunkStore:
                 f"{self.directory} is in use by another replay; close that one first"
             ) from None
         return file
+
+
+def _file_name(number: int) -> str:
+    return f"{number:010d}{SUFFIX}"

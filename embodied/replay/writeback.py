@@ -9,8 +9,8 @@ import numpy as np
 
 from embodied.replay import compressor
 from embodied.replay.chunk import Chunk
+from embodied.replay.compression import CompressedColumn
 from embodied.replay.layout import PRIORITY
-from embodied.replay.packed import PackedColumn
 from embodied.replay.store import ChunkStore
 
 Changed = list[tuple[Chunk, int, int]]  # Chunk and range of rows [lo, hi).
@@ -39,7 +39,7 @@ def write(
         lo, hi = int(row[begin]), int(row[end - 1]) + 1
         if lo < 0 or hi > chunk.count:
             continue
-        with store.residency.hold(chunk):
+        with store.limit.hold(chunk):
             _write(store, chunk, slice(lo, hi), values, slice(begin, end))
         written += hi - lo
         if PRIORITY in values:
@@ -88,7 +88,7 @@ def _write(
             columns = chunk.columns | {PRIORITY: chunk.priority}
             targets = [columns[key] for key in values]
             chunk.rewritten |= any(x.name in values for x in chunk.header.packable)
-            if not any(isinstance(target, PackedColumn) for target in targets):
+            if not any(isinstance(target, CompressedColumn) for target in targets):
                 for target, value in zip(targets, values.values(), strict=True):
                     target[rows] = value[part]
                 return
@@ -106,7 +106,7 @@ def _rewind(chunk: Chunk, lo: int, hi: int) -> tuple[Chunk, int, int]:
 
 
 def _gather(chunk: Chunk | None, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
-    """Item ids and priorities of rows [lo, hi), going on into the next chunks."""
+    """Item ids and priorities of rows [lo, hi), continuing in the next chunks."""
     ids, priorities = [], []
     while chunk is not None and hi > lo:
         assert chunk.items is not None

@@ -10,15 +10,12 @@ from embodied.replay.store import ChunkStore
 
 
 class Placement(NamedTuple):
-    """A row that a step is about to be written to."""
+    """A row that is reserved for a step."""
 
     writer: Writer
     chunk: Chunk
     row: int
     seq: int  # Sequence number of the step.
-    which: int  # Which step of the batch.
-    gap: bool  # Whether it does not continue the step before.
-    previous: Chunk | None  # Where the writer was before.
 
 
 class Writer:
@@ -43,37 +40,43 @@ class Writer:
     def place(
         self,
         seq: int | None,
-        which: int,
         store: ChunkStore,
         schema: Schema,
         horizon: int,
     ) -> Placement | None:
-        """Reserve a row, or None if the step is there already.
+        """Reserve a row, or None if the step is stored already.
 
         A stream that was silent since `horizon` has no steps left to continue.
         """
-        if seq is None:
-            seq = self._following()
-        if self.placed is not None and seq <= self.placed:
+        seq = self._following() if seq is None else int(seq)
+        placed, chunk = self.placed, self.chunk
+        if placed is not None and seq <= placed:
             return None
-        gap = self.chunk is None or self.placed is None or seq != self.placed + 1
-        gap |= self.silent(horizon)
-        chunk = previous = self.chunk
+        gap = placed is None or seq != placed + 1 or self.silent(horizon)
         if gap or chunk is None or chunk.full:
-            chunk = store.create(self.worker, seq, schema, joined=not gap)
+            joined = not gap and chunk is not None
+            previous, chunk = chunk, store.create(self.worker, seq, schema, joined)
+            chunk.prev = previous
         row = chunk.place()
         self.chunk, self.placed = chunk, seq
-        return Placement(self, chunk, row, seq, which, gap, previous)
+        return Placement(self, chunk, row, seq)
 
-    def commit(self, placement: Placement, order: int) -> None:
-        """The step is written: mark it as there and count it."""
-        chunk = placement.chunk
-        if placement.row == 0:
-            self._enter(placement)
-        chunk.commit(placement.row, order)
-        self.last, self.order, self.resumed = placement.seq, order, False
+    def commit(self, chunk: Chunk, row: int, seq: int, order: int) -> None:
+        """The step is written: mark it as stored and count it."""
+        if row == 0:
+            self._enter(chunk)
+        chunk.commit(row, order)
+        self.last, self.order, self.resumed = seq, order, False
         self.run += 1
         self.fresh += 1
+
+    def undo(self, chunk: Chunk, row: int, store: ChunkStore) -> None:
+        """Give a reserved row back after a failure; the newest one first."""
+        chunk.fill = row
+        self.placed = self.last
+        if row == 0:
+            store.delete(chunk)
+            self.chunk = chunk.prev
 
     def silent(self, horizon: int) -> bool:
         """Whether the newest step is that old and none is being written."""
@@ -82,36 +85,37 @@ class Writer:
     def next_window(self) -> tuple[Chunk, int]:
         """Take the start of the oldest window that was not taken yet."""
         assert self.window is not None
-        chunk, row = self.window
+        chunk, row = window = self.window
         if row + 1 < chunk.size:
             self.window = chunk, row + 1
         else:
             chunk.pending = False
             # After a full chunk without a successor yet, `_enter` sets the start.
             self.window = (chunk.next, 0) if chunk.next else None
-        return chunk, row
+        return window
 
     def end_segment(self) -> None:
-        """What comes next does not continue what is there."""
+        """What follows does not continue the stored steps."""
         if self.chunk is not None:
             self.chunk.seal()
             self.chunk = None
         self._forget_windows()
 
-    def _enter(self, placement: Placement) -> None:
+    def _enter(self, chunk: Chunk) -> None:
         """Link a new chunk to the one before, or start a new segment with it."""
-        chunk, previous = placement.chunk, placement.previous
+        previous = chunk.prev
         if previous is not None:
             previous.seal()
-        if placement.gap:
+        if not chunk.header.joined:
+            chunk.prev = None
             self._forget_windows()
         elif previous is not None:
-            previous.next, chunk.prev = chunk, previous
+            previous.next = chunk
         if self.window is None:
             self.window = chunk, 0
 
     def _forget_windows(self) -> None:
-        """The windows that are not complete yet never will be."""
+        """Windows that are not complete yet never will be."""
         chunk = self.window[0] if self.window else None
         while chunk is not None:
             chunk.pending = False
@@ -123,17 +127,6 @@ class Writer:
         """The sequence number of a step that comes without one."""
         if self.placed is None:
             return 0
-        # We cannot know whether it continues what was stored before a restart, so
-        # leave out a number: no window goes over a gap.
+        # It is unknown whether the step continues what was stored before a restart,
+        # so skip a number: no window spans a gap.
         return self.placed + (2 if self.resumed and self.placed == self.last else 1)
-
-
-def undo(placements: list[Placement], store: ChunkStore) -> None:
-    """Give reserved rows back after a failure, newest first."""
-    for placement in reversed(placements):
-        writer, chunk = placement.writer, placement.chunk
-        chunk.fill = placement.row
-        writer.placed = writer.last
-        if placement.row == 0:
-            store.delete(chunk)
-            writer.chunk = placement.previous

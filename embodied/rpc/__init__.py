@@ -12,7 +12,6 @@ from embodied.rpc.errors import HandshakeError as HandshakeError
 from embodied.rpc.errors import KeyFileError as KeyFileError
 from embodied.rpc.errors import RemoteError as RemoteError
 from embodied.rpc.errors import RpcError as RpcError
-from embodied.rpc.errors import ServerRestarted as ServerRestarted
 from embodied.rpc.futures import Future as Future
 from embodied.rpc.keys import ClientKeys as ClientKeys
 from embodied.rpc.keys import Keys as Keys

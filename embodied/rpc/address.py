@@ -1,4 +1,7 @@
-"""Addresses: `tcp://host:port`, `host:port` or `ipc:///path`, perhaps with `{auto}`."""
+"""Addresses: `tcp://host:port`, `host:port`, a port of this machine or `ipc:///path`.
+
+A port may be `{auto}`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ def resolve(address: str, directory: str | None = None) -> str:
 def normalize(address: str) -> str:
     """The address with its scheme; raises `AddressError` if it cannot be one."""
     if "://" not in address:
-        address = f"tcp://{address}"
+        host = "localhost:" if address.isdigit() else ""
+        address = f"tcp://{host}{address}"
     scheme, rest = address.split("://", 1)
     if scheme == "ipc":
         length = len(rest.encode())

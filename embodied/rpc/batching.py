@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from embodied.rpc import encoding, methods, protocol, server
-from embodied.rpc.schema import Batch, Schema, SchemaError
+from embodied.rpc.schema import Batch, Field, Schema, SchemaError
 
 Pad = Literal["none", "zeros", "repeat"]
 
@@ -22,10 +22,13 @@ class Part(NamedTuple):
 
 
 class OpenBatch:
-    """A batch that is being filled."""
+    """A batch that is being filled, with requests that add the same fields."""
 
-    def __init__(self, schema: Schema, capacity: int, deadline: float):
-        self.arrays = schema.allocate(capacity)
+    def __init__(
+        self, schema: Schema, added: tuple[Field, ...], capacity: int, deadline: float
+    ):
+        self.arrays = schema.allocate(capacity, added)
+        self.added = added
         self.defaults = schema.defaults
         self.parts: list[Part] = []
         self.rows = 0
@@ -105,11 +108,13 @@ class BatchMethod(methods.Method):
             self._hand_out()
 
     def _add(self, request: methods.Request, obs: dict, rows: int | None) -> None:
-        if self._open and self._open.rows + (rows or 1) > self._batch:
+        added = self._schema.added(obs, rows)
+        full = self._open and self._open.rows + (rows or 1) > self._batch
+        if self._open and (full or self._open.added != added):
             self._hand_out()
         if self._open is None:
             deadline = time.monotonic() + self._timeout
-            self._open = OpenBatch(self._schema, self._batch, deadline)
+            self._open = OpenBatch(self._schema, added, self._batch, deadline)
         self._open.add(request, obs, rows)
         if self._open.rows == self._batch:
             self._hand_out()
@@ -142,23 +147,28 @@ class BatchServer(server.Server):
         postfn: Callable[[Any], Any] | None = None,
         *,
         workers: int = 1,
+        identify: bool = False,
         batch: int = 0,
         timeout: float = 0.01,
         spaces: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
+        optional: str | None = None,
         pad: Pad = "none",
     ) -> None:
         """Serve `workfn(batch, rows)` if `batch` > 0, else as `Server.bind` does.
 
         Each request is a dict that matches `spaces`, or one with a leading axis of up
-        to `batch` rows; what has a default may be left out. The function gets the rows
-        of several requests stacked, of which the first `rows` are real and the others
-        padding, and returns a dict (or tree) of arrays with at least that many rows.
+        to `batch` rows; what has a default may be left out, and numbers whose keys
+        start with `optional` may be added. The function gets the rows of several
+        requests stacked, all with the same additions, of which the first `rows` are
+        real and the others padding, and returns a dict (or tree) of arrays with at
+        least that many rows.
         """
         if not batch:
-            super().bind(name, workfn, postfn, workers=workers)
+            super().bind(name, workfn, postfn, workers=workers, identify=identify)
             return
-        schema = Schema(spaces or {}, defaults)
+        assert not identify, "a batch has many callers"
+        schema = Schema(spaces or {}, defaults, optional)
         args = (name, workfn, postfn, workers, batch, timeout, schema, pad)
         self._add_method(BatchMethod(*args))
 

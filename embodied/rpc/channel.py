@@ -28,12 +28,12 @@ HEARTBEAT_EVERY = 5_000
 HEARTBEAT_TIMEOUT = 30_000
 HANDSHAKE_TIMEOUT = 10_000
 
-_SEND: Any = super(
-    zmq.Socket, zmq.Socket
-).send  # Without the checks that cost as much as sending.
-_EVENTS = zmq.EVENTS  # As an enum, which is quicker to look up than its number.
+# Without Python code around them that costs more than they do.
+_BARE: Any = super(zmq.Socket, zmq.Socket)
+_SEND, _GET = _BARE.send, _BARE.get
+_EVENTS = int(zmq.EVENTS)
 _MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)
-_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+_IN = int(zmq.POLLIN)
 
 
 class Message(NamedTuple):
@@ -43,42 +43,54 @@ class Message(NamedTuple):
     header: protocol.Header
     frames: list[encoding.Buffer]
     nbytes: int
+    client: str = ""  # Name of the key that the peer has, if it needs one.
 
 
 class Channel:
     """A socket for short operations under `lock`, and a wait without it.
 
-    News end the wait of one thread, the one that began to wait last: the others sleep
-    on, until there are news while it is busy.
+    News wake one thread, the one that began to wait last. The others are woken by news
+    that arrive while it is busy.
 
-    The file descriptor of a ZeroMQ socket reports a change once, to whichever thread
-    next touches the socket. So whoever sends must then read all there is, or call
-    `wake`, before it does anything else: waiting threads would sleep on otherwise.
+    The file descriptor of a ZeroMQ socket reports a change once, to the thread that
+    next touches the socket. A thread that sends must therefore read all there is, or
+    call `wake`, before it does anything else; otherwise waiting threads miss the news.
     """
 
     def __init__(self, context: zmq.Context, kind: int, max_bytes: int = MAX_BYTES):
         self.lock = threading.Lock()
-        self.socket = context.socket(kind)
         self.malformed = 0  # Messages that were thrown away.
-        self._max_bytes = max_bytes
+        self.has_names = False  # Whether an authenticator names the peers.
+        self._context = context
+        self._kind = kind
+        self.max_bytes = max_bytes
         self._has_routes = kind == zmq.ROUTER
-        self._configure()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.epoll()
-        self._fileno = self.socket.fileno()
-        # Whether the socket has news that nobody looked at. A hint, set without the
-        # lock: it may be stale or lost, as each use only skips one look.
+        # Whether the socket has unread news. A hint, set without the lock: it may be
+        # stale or lost, as each use only skips one look.
         self._announced = False
-        self._connected = False
-        self.watch(self._fileno)
         self.watch(self._wake)
+        self._open()
+
+    def renew(self) -> None:
+        """Replace the socket; what it has not sent or read is gone. Needs the lock."""
+        self._poller.unregister(self._fileno)
+        self.socket.close(0)
+        self._open()
+
+    def _open(self) -> None:
+        self.socket = self._context.socket(self._kind)
+        self._configure()
+        self._fileno = self.socket.fileno()
         self._recv = self.socket.recv
+        self.watch(self._fileno)
 
     def _configure(self) -> None:
         options = {
-            zmq.MAXMSGSIZE: self._max_bytes,
-            # A peer that sends too much has to wait; one that does not read, loses
-            # replies that it can ask for again. Requests are limited by the client.
+            zmq.MAXMSGSIZE: self.max_bytes,
+            # A peer that sends too much has to wait; one that does not read loses
+            # replies. Requests are limited by the client.
             zmq.RCVHWM: QUEUE,
             zmq.SNDHWM: MAX_UNREAD if self._has_routes else 0,
             zmq.LINGER: 0,
@@ -116,19 +128,16 @@ class Channel:
         self.wake()
         self._poller.modify(self._wake, select.EPOLLIN)
 
-    def events(self) -> tuple[bool, bool]:
-        """Whether there may be a message, and whether there is a peer to send to.
+    def readable(self) -> bool:
+        """Whether there may be a message. Needs the lock.
 
-        News that ended a wait are taken for a message, as to look costs more than to
-        receive one; whether there is a peer is then as of the last look. So read on
-        until there is nothing, or remember that there may be more. Needs the lock.
+        News that ended a wait count as a message, as looking costs more than receiving
+        one. So read until there is nothing, or remember that there may be more.
         """
         if self._announced:
             self._announced = False
-            return True, self._connected
-        events = self.socket.get(_EVENTS)
-        self._connected = bool(events & _OUT)
-        return bool(events & _IN), self._connected
+            return True
+        return bool(_GET(self.socket, _EVENTS) & _IN)
 
     def send(self, frames: Sequence[encoding.Buffer], route: bytes = b"") -> bool:
         """Send a message; False if there is no such peer. Needs the lock."""
@@ -154,30 +163,31 @@ class Channel:
     def receive(self) -> Message | None:
         """The next message, or None: it was malformed, or there is none.
 
-        Call it only if `events` says that there may be one. Needs the lock.
+        Call it only if `readable` says that there may be one. Needs the lock.
         """
         try:
             route = self._recv(_NOBLOCK) if self._has_routes else b""
             frame = self._recv(_NOBLOCK, copy=False)
         except zmq.Again:
             return None
+        client: Any = frame.get("User-Id") if self.has_names else ""
         data = frame.bytes
         total = len(data)
         frames: list[encoding.Buffer] = []
         while frame.more:
             frame = self._recv(_NOBLOCK, copy=False)
             total += len(frame)
-            if len(frames) <= encoding.MAX_FRAMES and total <= self._max_bytes:
+            if len(frames) <= encoding.MAX_FRAMES and total <= self.max_bytes:
                 frames.append(frame if len(frame) >= COPY_BELOW else frame.bytes)
         try:
             header = protocol.parse(data)
         except errors.DecodeError:
             header = None
-        legal = total <= self._max_bytes and len(data) <= encoding.MAX_HEADER
+        legal = total <= self.max_bytes and len(data) <= encoding.MAX_HEADER
         if header is None or header.frames != len(frames) or not legal:
             self.malformed += 1
             return None
-        return Message(route, header, frames, total)
+        return Message(route, header, frames, total, client)
 
     def close(self, linger: float = 0) -> None:
         """Close the socket; messages may still leave for `linger` seconds."""

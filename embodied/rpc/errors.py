@@ -27,10 +27,6 @@ class HandshakeError(RpcError, ConnectionError):
     """The server refused the connection: keys are wrong, missing or not expected."""
 
 
-class ServerRestarted(RpcError, ConnectionError):  # noqa: N818 - it is what happened.
-    """The server died while this call was in flight; it may have been executed."""
-
-
 class ClientClosed(RpcError):  # noqa: N818 - it is what happened.
     """The client was closed before the call was answered."""
 

@@ -23,7 +23,7 @@ class Future:
 
     __slots__ = (
         "_client", "_error", "_message", "_value", "deadline", "frames", "id", "name",
-        "place", "sent", "timeout",
+        "place", "timeout",
     )  # fmt: skip
 
     def __init__(self, client: Waiter, name: str, place: str, timeout: float):
@@ -33,7 +33,6 @@ class Future:
         self.timeout: Final = timeout
         self.deadline: Final = time.monotonic() + timeout
         self.frames: list[encoding.Buffer] = []  # The request, until it is answered.
-        self.sent = False  # Whether it may have reached a server.
         self._client = client
         self._message: channel.Message | None = None
         self._value: Any = None
@@ -116,6 +115,4 @@ class Future:
 
     def _remote(self, kind: str, message: str, traceback: str) -> BaseException:
         call = f"{self.name} at {self.place}"
-        if kind == errors.ServerRestarted.__name__ and not traceback:
-            return errors.ServerRestarted(f"{call}: {message}")
         return errors.RemoteError(call, kind, message, traceback)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import zmq
@@ -20,15 +20,17 @@ FAILED = (
 
 
 class Authenticator:
-    """Answers ZeroMQ's question whether a client's public key is let in.
+    """Answers ZeroMQ's question whether a client's public key is let in, and its name.
 
     ZeroMQ asks through a socket in the server's own context (RFC 27), so that no
     stranger can, and has verified by then that the client has the secret key.
     """
 
-    def __init__(self, context: zmq.Context, clients: Iterable[str]):
+    def __init__(self, context: zmq.Context, clients: Mapping[str, str]):
         self.denied = 0
-        self._allowed = {zmq.utils.z85.decode(key) for key in clients}
+        self._names = {
+            zmq.utils.z85.decode(key): name.encode() for key, name in clients.items()
+        }
         self._socket = context.socket(zmq.REP)
         self._socket.set(zmq.LINGER, 0)
         self._socket.bind(ZAP_ADDRESS)
@@ -40,10 +42,11 @@ class Authenticator:
             request = self._socket.recv_multipart(zmq.NOBLOCK)
             _, number, _, _, _, mechanism, *credentials = request
             legal = mechanism == b"CURVE" and len(credentials) == 1
-            legal = legal and credentials[0] in self._allowed
+            legal = legal and credentials[0] in self._names
             self.denied += not legal
+            name = self._names[credentials[0]] if legal else b""
             status, text = (b"200", b"OK") if legal else (b"400", b"denied")
-            reply = [ZAP_VERSION, number, status, text, b"", b""]
+            reply = [ZAP_VERSION, number, status, text, name, b""]
             self._socket.send_multipart(reply)
 
     def close(self) -> None:
@@ -59,30 +62,60 @@ class Monitor:
         self.accepted = 0
         self.disconnected = 0
         self.failed = 0  # Handshakes: scans, probes, strangers, wrong keys.
-        self.refused = False  # Whether the peer said that keys do not match.
         self._watched = socket
         self._socket = socket.get_monitor_socket(
             self.EVENTS, f"inproc://monitor-{secrets.token_hex(8)}"
         )
         self.fileno = self._socket.fileno()
-        self.handle()  # The descriptor tells of news only after a look in vain.
+        self.handle()  # The descriptor has news only after a look in vain.
 
     def handle(self) -> None:
         """Count all events there are."""
         while _readable(self._socket):
             message = monitor.recv_monitor_message(self._socket, zmq.NOBLOCK)
-            event = message["event"]
-            self.accepted += event == zmq.EVENT_ACCEPTED
-            self.disconnected += event == zmq.EVENT_DISCONNECTED
-            self.failed += bool(event & FAILED)
-            self.refused |= event in (
-                zmq.EVENT_HANDSHAKE_FAILED_AUTH,
-                zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
-            )
+            self._count(message["event"])
 
     def close(self) -> None:
         self._watched.disable_monitor()
         self._socket.close(0)
+
+    def _count(self, event: int) -> None:
+        self.accepted += event == zmq.EVENT_ACCEPTED
+        self.disconnected += event == zmq.EVENT_DISCONNECTED
+        self.failed += bool(event & FAILED)
+
+
+class ConnectionMonitor(Monitor):
+    """Follows the only connection of a client's socket."""
+
+    EVENTS = (
+        zmq.EVENT_CONNECTED
+        | zmq.EVENT_HANDSHAKE_SUCCEEDED
+        | zmq.EVENT_DISCONNECTED
+        | zmq.EVENT_CLOSED
+        | zmq.EVENT_CONNECT_RETRIED
+        | FAILED
+    )
+    # A name that cannot be resolved is announced by nothing but a later retry.
+    LOST = (
+        zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | FAILED
+    )
+
+    def __init__(self, socket: zmq.Socket):
+        self.reached = False  # Whether something listens at the address.
+        self.succeeded = False  # Whether it accepted the connection.
+        self.lost = False
+        self.refused = False  # Whether it said that keys do not match.
+        super().__init__(socket)
+
+    def _count(self, event: int) -> None:
+        self.reached |= event == zmq.EVENT_CONNECTED
+        self.succeeded |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        self.lost |= bool(event & self.LOST)
+        self.refused |= event in (
+            zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+            zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+        )
 
 
 def _readable(socket: zmq.Socket) -> bool:

@@ -53,7 +53,6 @@ class ServerMeter:
         self.sent = 0
         self.malformed = 0
         self.unknown = 0  # Calls of methods that there are not.
-        self.repeated = 0  # Requests that had been received before.
         self.unroutable = 0  # Replies to clients that were gone.
         self._last: dict[str, float] = {}
         self._since = time.monotonic()
@@ -67,7 +66,6 @@ class ServerMeter:
                 "recv_rate": self._change("received", self.received) / elapsed,
                 "send_rate": self._change("sent", self.sent) / elapsed,
                 "unknown": self.unknown,
-                "repeated": self.repeated,
                 "unroutable": self.unroutable,
             }
             for method in served:

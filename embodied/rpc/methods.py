@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from embodied.rpc import encoding, errors, meters, protocol, sessions
+from embodied.rpc import encoding, errors, meters, protocol
 
 MAX_POSTS = 64  # Calls of `postfn` that may wait before replies wait for them.
 
@@ -22,11 +22,12 @@ logger = logging.getLogger("embodied.rpc")
 class Request(NamedTuple):
     """A call that arrived and has to be answered."""
 
-    call: sessions.Call
-    session: int  # Of the client.
+    route: bytes  # To the client, over the connection on which it arrived.
+    id: int  # Of the call.
     payload: memoryview
     frames: list[encoding.Buffer]
     time: float  # When it arrived.
+    client: str = ""  # Name of the caller's key; empty if the server has no keys.
 
 
 class Answer(NamedTuple):
@@ -42,7 +43,7 @@ class Responder(Protocol):
     """What a method needs of its server."""
 
     def respond(self, answers: Sequence[Answer]) -> None:
-        """Remember and send replies."""
+        """Send replies."""
 
 
 class Method(abc.ABC):
@@ -151,7 +152,7 @@ class Method(abc.ABC):
             self._posts.put(post)
 
     def fail(self, requests: Sequence[Request], error: BaseException) -> None:
-        """Answer requests with an error, which concerns nobody else."""
+        """Answer requests with an error; other requests are not affected."""
         self.meter.fail(len(requests))
         kind, (message, text) = type(error).__name__, _describe(error)
         if isinstance(error, errors.RpcError):
@@ -186,6 +187,17 @@ class Method(abc.ABC):
 class PlainMethod(Method):
     """One run of the function for each request."""
 
+    def __init__(
+        self,
+        name: str,
+        workfn: Callable[..., Any],
+        postfn: Callable[[Any], Any] | None,
+        workers: int,
+        identify: bool,
+    ):
+        super().__init__(name, workfn, postfn, workers)
+        self._identify = identify
+
     def submit(self, request: Request) -> None:
         self.jobs.append(request)
 
@@ -193,6 +205,8 @@ class PlainMethod(Method):
         start = time.monotonic()
         try:
             args, kwargs = parse_arguments(request)
+            if self._identify:
+                args = [request.client, *args]
             reply, post = self.call(*args, **kwargs)
             payload, frames = encoding.encode(reply)
         except BaseException as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,21 +29,42 @@ class Schema:
 
     `spaces` maps keys to anything that has a dtype and a shape, such as
     `elements.Space`, or to a pair of them. Requests may leave out keys that have a
-    default, a number.
+    default, a number, and may add arrays of numbers whose keys start with `optional`.
     """
 
     def __init__(
-        self, spaces: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+        self,
+        spaces: Mapping[str, Any],
+        defaults: Mapping[str, Any] | None = None,
+        optional: str | None = None,
     ):
         if not spaces:
             raise ValueError("a batched method needs the spaces of its requests")
         self.fields = [_field(key, space) for key, space in spaces.items()]
         self._keys = {field.key for field in self.fields}
         self.defaults = dict(defaults or {})
+        self._optional = optional
 
-    def allocate(self, rows: int) -> Batch:
-        """Memory for a batch."""
-        return {f.key: np.empty((rows, *f.shape), f.dtype) for f in self.fields}
+    def allocate(self, rows: int, added: Sequence[Field] = ()) -> Batch:
+        """Memory for a batch, with what its requests add."""
+        fields = (*self.fields, *added)
+        return {f.key: np.empty((rows, *f.shape), f.dtype) for f in fields}
+
+    def added(self, request: dict[str, Any], rows: int | None) -> tuple[Field, ...]:
+        """What a checked request has beyond the spaces."""
+        if self._optional is None or request.keys() <= self._keys:
+            return ()
+        fields = []
+        for key in sorted(request.keys() - self._keys):
+            value = np.asarray(request[key])
+            legal = rows is None or value.shape[:1] == (rows,)
+            if not legal or value.dtype.kind not in "biuf":
+                expected = "numbers" if rows is None else f"numbers for {rows} rows"
+                found = _describe(request[key])
+                raise SchemaError(f"'{key}' must be {expected}, got {found}")
+            shape = value.shape if rows is None else value.shape[1:]
+            fields.append(Field(key, value.dtype, shape))
+        return tuple(fields)
 
     def check(self, request: Any) -> int | None:
         """Rows of a request, or None if it is a single one without leading axis."""
@@ -52,7 +73,7 @@ class Schema:
         fields = self.fields
         if request.keys() != self._keys:
             missing = self._keys - request.keys() - self.defaults.keys()
-            extra = request.keys() - self._keys
+            extra = {k for k in request.keys() - self._keys if not self._may_add(k)}
             if missing or extra:
                 raise SchemaError(
                     f"missing keys {_list(missing)}, extra {_list(extra)}"
@@ -72,6 +93,10 @@ class Schema:
                 found = _describe(value)
                 raise SchemaError(f"'{key}' must be {dtype} {expected}, got {found}")
         return rows
+
+    def _may_add(self, key: Any) -> bool:
+        prefix = self._optional
+        return prefix is not None and type(key) is str and key.startswith(prefix)
 
 
 def _field(key: str, space: Any) -> Field:

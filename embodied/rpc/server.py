@@ -14,14 +14,13 @@ import zmq
 from embodied.rpc import address as addresses
 from embodied.rpc import (
     channel,
-    desk,
+    dispatcher,
     errors,
     guard,
     keys,
     meters,
     methods,
     queues,
-    sessions,
 )
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
@@ -52,7 +51,6 @@ class Server:
         *,
         keys: keys.ServerKeys | None = None,
         max_bytes: int = channel.MAX_BYTES,
-        memory: int = sessions.MAX_BYTES,
     ):
         self.address = addresses.resolve(address)
         self.name = name
@@ -61,7 +59,6 @@ class Server:
         self._keys = keys
         self._max_bytes = max_bytes
         self._queues = queues.Queues()
-        self._memory = memory
         self._meter = meters.ServerMeter()
         self._pid = os.getpid()
         self._leading = threading.Lock()  # Of the thread that reads.
@@ -69,7 +66,6 @@ class Server:
         self._read_at = 0.0
         self._closing = False
         self._finished = threading.Event()  # Set if closing and no call runs.
-        self._settled = threading.Event()  # Set if all replies arrived, too.
         self._stopping = False
         self._ended = threading.Event()
         self._failure: BaseException | None = None
@@ -82,13 +78,16 @@ class Server:
         postfn: Callable[[Any], Any] | None = None,
         *,
         workers: int = 1,
+        identify: bool = False,
     ) -> None:
         """Serve `workfn(*args, **kwargs)` under a name, `workers` calls at a time.
 
-        With a `postfn`, the function returns `(reply, info)`, and `postfn(info)` runs
-        after the reply was sent, in the order of the replies.
+        With `identify`, the function first gets the name of the key with which the
+        client connected, or an empty text if the server has no keys. With a `postfn`,
+        it returns `(reply, info)`, and `postfn(info)` runs after the reply was sent, in
+        the order of the replies.
         """
-        self._add_method(methods.PlainMethod(name, workfn, postfn, workers))
+        self._add_method(methods.PlainMethod(name, workfn, postfn, workers, identify))
 
     def start(self, block: bool = True) -> None:
         """Open the address and serve; `block` until closed, raising what ended it."""
@@ -122,14 +121,12 @@ class Server:
             raise RuntimeError(f"{self.name} cannot be closed by one of its own calls")
         deadline = time.monotonic() + timeout
         with self._leading:
-            self._closing = self._desk.closing = True
+            self._closing = self._dispatcher.closing = True
         self._channel.wake()
         self._finished.wait(timeout)
         for method in self._queues:
             method.end()
         hung = [m.name for m in self._queues if not m.join(deadline) or m.running]
-        # A reply that left may still get lost with the connection, so await the acks.
-        self._settled.wait(min(LINGER, max(0, deadline - time.monotonic())))
         if self._stop(max(0.1, deadline - time.monotonic())):
             self._shut()
         else:
@@ -145,9 +142,6 @@ class Server:
             "handshakes_failed": self._monitor.failed,
             "denied": self._guard.denied if self._guard else 0,
             "connections": self._monitor.accepted - self._monitor.disconnected,
-            "clients": len(self._desk.sessions),
-            "memory": self._desk.sessions.nbytes,
-            "forgotten": self._desk.sessions.forgotten,
         }
         return self._meter.stats(self._queues) | counters
 
@@ -157,8 +151,8 @@ class Server:
         return self._failure or next((error for error in found if error), None)
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
-        """Remember and send replies; for the threads that run methods."""
-        self._desk.respond(answers)
+        """Send replies; for the threads that run methods."""
+        self._dispatcher.respond(answers)
 
     def _add_method(self, method: methods.Method) -> None:
         assert not self._threads, "bind before start"
@@ -166,8 +160,8 @@ class Server:
 
     def _open(self) -> None:
         self._channel = channel.Channel(self._context, zmq.ROUTER, self._max_bytes)
-        self._desk = desk.Desk(
-            self._channel, self._queues.by_name, self._meter, self.name, self._memory
+        self._dispatcher = dispatcher.Dispatcher(
+            self._channel, self._queues.by_name, self._meter, self.name
         )
         socket = self._channel.socket
         socket.set(zmq.ROUTER_MANDATORY, 1)
@@ -176,7 +170,10 @@ class Server:
         socket.set(zmq.IPV6, "[" in number)
         self._guard = None
         if self._keys:
-            self._guard = guard.Authenticator(self._context, self._keys.clients)
+            names = self._keys.names or ("client",) * len(self._keys.clients)
+            admitted = dict(zip(self._keys.clients, names, strict=True))
+            self._guard = guard.Authenticator(self._context, admitted)
+            self._channel.has_names = True
             socket.set(zmq.CURVE_SERVER, 1)
             socket.set(zmq.CURVE_SECRETKEY, self._keys.secret.encode())
             self._channel.watch(self._guard.fileno)
@@ -228,8 +225,8 @@ class Server:
             logger.exception("the server %s failed", self.name)
             self._failure = self._failure or error
             self._stopping = True
-            for event in (self._finished, self._settled, self._ended):
-                event.set()
+            self._finished.set()
+            self._ended.set()
             self._channel.dismiss()
 
     def _lead(
@@ -264,7 +261,7 @@ class Server:
     def _read(self) -> None:
         self._read_at = time.monotonic()
         with self._channel.lock:
-            jobs = self._desk.read(READ_AT_ONCE)
+            jobs = self._dispatcher.read(READ_AT_ONCE)
         for method, request in jobs:
             method.submit(request)
 
@@ -276,11 +273,9 @@ class Server:
                 self._guard.handle()
 
     def _conclude(self) -> None:
-        """Have all calls run that were taken, and tell `close` how far it is."""
+        """Have all calls run that were taken; `close` waits for that."""
         if self._queues.seal():
             self._finished.set()
-            if not self._desk.sessions.nbytes:
-                self._settled.set()
 
     def _take(
         self, patience: float | None
@@ -289,7 +284,7 @@ class Server:
         if self._deferred:
             pause = max(0, self._read_at + queues.PAUSE - time.monotonic())
             patience = pause if patience is None else min(patience, pause)
-        elif self._desk.more:
+        elif self._dispatcher.more:
             patience = 0
         method, job, more = self._queues.take()
         if method and (more or patience is not None):

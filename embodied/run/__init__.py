@@ -1,4 +1,4 @@
-"""Run loops: who calls whom, in one process."""
+"""Run loops in one process; `parallel` has those of several processes."""
 
 from embodied.run import parallel as parallel
 from embodied.run.eval_only import eval_only as eval_only

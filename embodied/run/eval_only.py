@@ -11,17 +11,19 @@ import numpy as np
 from embodied.core import base
 from embodied.core.checkpoint import read_item
 from embodied.run import restore
-from embodied.run.collect import Collector
-from embodied.run.evaluate import PREFIX
+from embodied.run.collector import Collector
+from embodied.run.evaluator import PREFIX
+from embodied.run.settings import Given, RunSettings
 
 
 def eval_only(
     make_agent: Callable[[], base.Agent],
     make_env: Callable[[int], base.Env],
     make_logger: Callable[[], elements.Logger],
-    args: elements.Config,
+    args: Given,
 ) -> None:
     """Play `args.eval_episodes` with the agent of `from_checkpoint` or the logdir."""
+    args = RunSettings.of(args)
     agent, logger = make_agent(), make_logger()
     _load(agent, logger, args)
     collector = Collector(
@@ -39,7 +41,7 @@ def eval_only(
     )
 
 
-def _load(agent: base.Agent, logger: elements.Logger, args: elements.Config) -> None:
+def _load(agent: base.Agent, logger: elements.Logger, args: RunSettings) -> None:
     if args.from_checkpoint:
         restore.load_agent(agent, args)
         return

@@ -8,20 +8,19 @@ from collections.abc import Iterator
 import elements
 import numpy as np
 
-from embodied.core import base
+from embodied.core import base, runfiles
 from embodied.core.checkpoint import complete, read_item
 from embodied.core.clock import Seconds
 from embodied.replay.recording import Block, Recording
-from embodied.run import restore
 
 BLOCK = 64  # Steps taken over between two looks at whether to stop.
-TELL = 5  # Seconds between words on how far that is.
+TELL = 5  # Seconds between progress messages.
 IMPORTER = "importer"  # Its name in checkpoints.
 
 
 def imported(logdir: str | os.PathLike) -> bool:
     """Whether the run in a log directory has taken over all of its recording."""
-    directory = restore.directory(elements.Config(logdir=str(logdir)))
+    directory = runfiles.checkpoints(logdir)
     found = complete(directory)
     if not found or not (found[-1] / IMPORTER).is_dir():
         return False
@@ -33,7 +32,7 @@ class Importer:
 
     Steps keep worker and sequence number. So those that an interrupted import has
     stored already are known, and no sequence goes over a gap of the recording. Latents
-    are those of whoever recorded: ours are zero until they are written back.
+    are not copied: they are zero until the learner writes them back.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Importer:
         self.done = False
         self._recording = recording
         self._replay = replay
-        self._keys = [key for key in spaces if is_stored(key)]
+        self._keys = step_keys(spaces)
         self._latents = {
             key: np.zeros((BLOCK, *space.shape), space.dtype)
             for key, space in agent.ext_space.items()
@@ -84,6 +83,6 @@ class Importer:
         elements.print(f"{line}.", flush=True)
 
 
-def is_stored(key: str) -> bool:
-    """Whether a key of the spaces is part of every stored step."""
-    return key != base.RESET and not key.startswith(base.LOG_PREFIX)
+def step_keys(spaces: base.Spaces) -> list[str]:
+    """Keys of the spaces that every stored step has."""
+    return [key for key in spaces if key != base.RESET and base.is_stored(key)]

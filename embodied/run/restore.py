@@ -1,4 +1,4 @@
-"""How a run finds the state it goes on from."""
+"""Finds and restores the state that a run resumes from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import elements
 
-from embodied.core import base
+from embodied.core import base, runfiles
 from embodied.core.checkpoint import (
     TREE_CODEC,
     Checkpoint,
@@ -17,23 +17,21 @@ from embodied.core.checkpoint import (
     complete,
     read_item,
 )
+from embodied.run.settings import RunSettings
 
-CHECKPOINTS, AGENT = "ckpt", "agent"
 
-
-def directory(args: elements.Config, role: str = AGENT) -> pathlib.Path:
+def directory(args: RunSettings, role: str = runfiles.AGENT) -> pathlib.Path:
     """Where a role keeps its checkpoints; a serial run keeps all with the agent."""
-    return pathlib.Path(args.logdir).expanduser() / CHECKPOINTS / role
+    return runfiles.checkpoints(args.logdir, role)
 
 
-def meta(args: elements.Config) -> dict[str, Any]:
-    """What a checkpoint says of its run: all settings, or those of the loops alone."""
-    values = args.config if "config" in args else args
-    return {"config": _plain(dict(values))}
+def meta(args: RunSettings) -> dict[str, Any]:
+    """Metadata of a checkpoint: all settings that the user gave."""
+    return {"config": _plain(args.config)}
 
 
-def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) -> None:
-    """Go on from the run's own checkpoint, else start from `args.from_checkpoint`."""
+def restore(checkpoint: Checkpoint, agent: base.Agent, args: RunSettings) -> None:
+    """Resume the run's own checkpoint, else start from `args.from_checkpoint`."""
     if checkpoint.exists():
         checkpoint.load()
         elements.print(f"Resumed from {directory(args)}.", flush=True)
@@ -43,8 +41,8 @@ def restore(checkpoint: Checkpoint, agent: base.Agent, args: elements.Config) ->
     checkpoint.save(wait=True)
 
 
-def load_agent(agent: base.Agent, args: elements.Config) -> None:
-    """Take the agent's parameters that match a regex from another checkpoint."""
+def load_agent(agent: base.Agent, args: RunSettings) -> None:
+    """Load the agent's parameters that match a regex from another checkpoint."""
     source = find_agent(pathlib.Path(args.from_checkpoint).expanduser())
     try:
         agent.load(read_agent(agent, source), regex=args.from_checkpoint_regex)
@@ -56,13 +54,13 @@ def load_agent(agent: base.Agent, args: elements.Config) -> None:
 
 def find_agent(path: pathlib.Path) -> pathlib.Path:
     """The checkpoints of the agent under a log directory, or under its `ckpt`."""
-    candidates = (path, path / AGENT, path / CHECKPOINTS / AGENT)
+    candidates = (path, path / runfiles.AGENT, runfiles.checkpoints(path))
     return next((each for each in candidates if complete(each)), path)
 
 
 def read_agent(agent: base.Agent, source: pathlib.Path) -> Any:
     """The agent's state in the newest complete checkpoint."""
-    return read_item(source, AGENT, getattr(agent, "codec", TREE_CODEC))
+    return read_item(source, runfiles.AGENT, getattr(agent, "codec", TREE_CODEC))
 
 
 def _plain(value: Any) -> Any:

@@ -9,13 +9,13 @@ from types import FrameType
 from typing import Any
 
 from embodied.metrics import screen
-from embodied.run.signals import SIGNALS, Requests
+from embodied.process.signals import SIGNALS, Requests
 
 STDOUT, TEXT = 1, b"Stopping after this step; again to stop at once.\n"
 
 
 class Stop:
-    """Says when to stop and why. A context that turns the first Ctrl-C into a request.
+    """Decides when to stop. As a context it turns the first Ctrl-C into a request.
 
     The loop then finishes its current iteration, saves and returns. A second request
     ends the process at once.
@@ -38,11 +38,11 @@ class Stop:
 
     @property
     def signalled(self) -> bool:
-        """Whether a signal asked to stop, so that it should not take long."""
+        """Whether a signal requested the stop, so that shutdown should be quick."""
         return self._signal is not None
 
     def reason(self, step: int) -> str:
-        """Why to stop now, or an empty string to go on."""
+        """Why to stop now, or an empty string to continue."""
         if self._signal:
             return f"{self._signal.name} received"
         if step >= self._steps:

@@ -12,9 +12,10 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Ratio, Seconds
 from embodied.run import restore
-from embodied.run.collect import Collector
-from embodied.run.evaluate import Evaluator
-from embodied.run.learn import Learner, MakeStream
+from embodied.run.collector import Collector
+from embodied.run.evaluator import Evaluator
+from embodied.run.learner import Learner, MakeStream
+from embodied.run.settings import Given, RunSettings
 from embodied.run.stop import Stop
 
 
@@ -24,9 +25,10 @@ def train(
     make_env: Callable[[int], base.Env],
     make_stream: MakeStream,
     make_logger: Callable[[], elements.Logger],
-    args: elements.Config,
+    args: Given,
 ) -> None:
-    """Train until `args.steps`, `args.duration` or a signal; go on in `args.logdir`."""
+    """Train until `args.steps`, `args.duration` or a signal; resumes `args.logdir`."""
+    args = RunSettings.of(args)
     agent, replay, logger = make_agent(), make_replay(), make_logger()
     run(Trainer(agent, replay, make_env, make_stream, logger, args))
 
@@ -34,17 +36,17 @@ def train(
 class Iterative(Protocol):
     """A run as a sequence of short iterations."""
 
-    args: elements.Config
+    args: RunSettings
 
     @property
     def step(self) -> int:
         """Steps so far."""
 
     def iterate(self) -> None:
-        """Do a little."""
+        """Run one iteration."""
 
     def finish(self, reason: str, report: bool) -> None:
-        """Save everything and say why it ended; evaluate if there is time to."""
+        """Save everything and print the reason; with `report`, evaluate as well."""
 
     def close(self) -> None:
         """Release all parts."""
@@ -69,7 +71,7 @@ class Trainer:
         make_env: Callable[[int], base.Env],
         make_stream: MakeStream,
         logger: elements.Logger,
-        args: elements.Config,
+        args: RunSettings,
         evaluator: Evaluator | None = None,
     ):
         self.args = args

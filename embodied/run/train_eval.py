@@ -7,8 +7,9 @@ from collections.abc import Callable
 import elements
 
 from embodied.core import base
-from embodied.run.evaluate import Evaluator
-from embodied.run.learn import MakeStream
+from embodied.run.evaluator import Evaluator
+from embodied.run.learner import MakeStream
+from embodied.run.settings import Given, RunSettings
 from embodied.run.train import Trainer, run
 
 
@@ -20,9 +21,10 @@ def train_eval(
     make_env_eval: Callable[[int], base.Env],
     make_stream: MakeStream,
     make_logger: Callable[[], elements.Logger],
-    args: elements.Config,
+    args: Given,
 ) -> None:
     """Like `train`; each report also plays `eval_episodes` and reports on those."""
+    args = RunSettings.of(args)
     agent, replay, logger = make_agent(), make_replay_train(), make_logger()
     evaluator = Evaluator(agent, make_replay_eval(), make_env_eval, make_stream, args)
     run(Trainer(agent, replay, make_env_train, make_stream, logger, args, evaluator))

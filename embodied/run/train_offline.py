@@ -1,4 +1,4 @@
-"""Learning from recorded steps: no environment but, if there is one, to evaluate."""
+"""Learning from recorded steps; an environment is optional, for evaluation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.replay.recording import Recording
 from embodied.run import restore
-from embodied.run.evaluate import Evaluator
+from embodied.run.evaluator import Evaluator
 from embodied.run.importer import IMPORTER, Importer
-from embodied.run.learn import Learner, MakeStream
+from embodied.run.learner import Learner, MakeStream
+from embodied.run.settings import Given, RunSettings
 from embodied.run.train import run
 
 
@@ -27,7 +28,7 @@ def train_offline(
     make_stream: MakeStream,
     make_logger: Callable[[], elements.Logger],
     recording: Recording | None,
-    args: elements.Config,
+    args: Given,
 ) -> None:
     """Learn from a recording until `args.steps`, `args.duration` or a signal.
 
@@ -35,6 +36,7 @@ def train_offline(
     update, so that a run is trained as much as one with that many steps in
     environments. The recording may be None once it is part of the run's replay.
     """
+    args = RunSettings.of(args)
     agent, replay, logger = make_agent(), make_replay(), make_logger()
     evaluator = None
     if make_env and args.eval_envs:
@@ -53,7 +55,7 @@ class OfflineTrainer:
         importer: Importer,
         make_stream: MakeStream,
         logger: elements.Logger,
-        args: elements.Config,
+        args: RunSettings,
         evaluator: Evaluator | None = None,
     ):
         self.args = args
@@ -75,7 +77,7 @@ class OfflineTrainer:
         return self._learner.step
 
     def iterate(self) -> None:
-        """Take over a few recorded steps, or once all are there, do one update."""
+        """Import some recorded steps or, once all are there, do one update."""
         if not self._importer.done:
             self._importer()
             if self._importer.done:
@@ -138,7 +140,7 @@ class OfflineLearner(Learner):
 
     @property
     def step(self) -> int:
-        """How many that are."""
+        """Environment steps so far."""
         return int(self._progress)
 
     def update(self) -> None:

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from embodied.core import base, wrappers
+from embodied.core import base, env_rules, wrappers
 from embodied.core.random_agent import draw
-from embodied.testing import env_rules
+from embodied.testing.walk import Walk
 
 
 def check_env(make_env: Callable[[], base.Env], steps: int = 300, seed: int = 0) -> int:
     """Step an environment with random actions; returns the episodes completed."""
     env = make_env()
     try:
-        for breach in env_rules.space_breaches(env):
-            raise AssertionError(breach.text)
+        for fault in env_rules.space_faults(env):
+            raise AssertionError(str(fault))
         return _check_steps(env, steps, seed)
     finally:
         env.close()
@@ -30,11 +30,11 @@ def check_env(make_env: Callable[[], base.Env], steps: int = 300, seed: int = 0)
 
 
 def _check_steps(env: base.Env, steps: int, seed: int) -> int:
-    episodes, walk, spaces = 0, env_rules.Walk(env, seed), env.obs_space
+    episodes, walk, spaces = 0, Walk(env, seed), env.obs_space
     for _ in range(steps):
         obs = walk.step()
-        for breach in env_rules.step_breaches(obs, spaces, walk.reset):
-            raise AssertionError(breach.text)
+        for fault in env_rules.step_faults(obs, spaces, walk.reset):
+            raise AssertionError(str(fault))
         episodes += bool(obs[base.IS_LAST])
     return episodes
 
@@ -73,7 +73,7 @@ def check_agent(
 def _observation(
     spaces: base.Spaces, batch_size: int, rng: np.random.Generator
 ) -> base.Batch:
-    kept = {k: v for k, v in spaces.items() if not k.startswith(base.LOG_PREFIX)}
+    kept = {k: v for k, v in spaces.items() if base.is_stored(k)}
     obs = {key: draw(rng, space, batch_size) for key, space in kept.items()}
     zeros = np.zeros(batch_size, bool)
     return {
@@ -143,7 +143,7 @@ def _counted(index: int, workers: int) -> base.Batch:
 
 
 def check_stream(make_stream: Callable[[], base.Stream], elements: int = 7) -> None:
-    """A restored stream goes on with the elements that followed the save."""
+    """A restored stream continues with the elements that followed the save."""
     for position in range(elements):
         stream = make_stream()
         assert iter(stream) is stream, "a stream is its own iterator"

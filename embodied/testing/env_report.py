@@ -1,36 +1,29 @@
-"""Tries out an environment as a run would, and says what works and what does not."""
+"""Checks an environment as a run would use it, and reports what fails."""
 
 from __future__ import annotations
 
+import collections
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
-from embodied.core import base, parcel, wrappers
+from embodied.core import base, env_rules, pickling, watch, wrappers
 from embodied.core.driver import ProcessEnv
-from embodied.envs.faults import user_traceback
 from embodied.envs.registry import TaskError
-from embodied.testing import env_rules
+from embodied.envs.tracebacks import user_traceback
+from embodied.testing.walk import Walk
 
 Make = Callable[[], base.Env]
 
 FAULTS = (Exception, SystemExit)  # An environment may also try to end the program.
 GROWTH = 4e6  # Bytes per third of the steps from which on memory counts as growing.
-REMEDIES = {
-    env_rules.SPACES: "mend obs_space and act_space; docs/custom-environment.md shows "
-    "what they hold",
-    env_rules.VALUES: "return the keys, shapes and dtypes that the spaces say, for "
-    "example np.float32(value), or change the space; Gymnasium's reset returns two "
-    "values and its step five",
-    env_rules.RANGES: "widen the space, or clip the value; look for divisions by 0",
-    env_rules.RESETS: "start a new episode whenever the action has reset: is_first, "
-    "reward 0",
-    env_rules.ENDS: "set is_last where an episode ends, and is_terminal too unless a "
-    "time limit cut it",
-}
+RETURN_REMEDY = "Gymnasium's reset returns two values and its step five"
+PROFILE = "python -m cProfile -s cumtime"
+SLOW = 50.0  # Steps per second below which environments hold up the training.
+STALL = 20.0  # Times the median from which on a single step counts as slow.
 
 
 class Finding(NamedTuple):
@@ -45,8 +38,8 @@ class Finding(NamedTuple):
 def examine(make_bare: Make, make_env: Make, steps: int = 1000) -> Iterator[Finding]:
     """Findings one by one; a factory that fails ends them.
 
-    `make_bare` gives the environment as its suite does, with its own checks as strict
-    as possible, and `make_env` as a run does, wrapped for the agent.
+    `make_bare` gives the environment as its suite does, and `make_env` as a run does,
+    wrapped for the agent.
     """
     start = time.perf_counter()
     try:
@@ -55,21 +48,26 @@ def examine(make_bare: Make, make_env: Make, steps: int = 1000) -> Iterator[Find
         yield Finding("creation", False, error.rule, error.remedy)
         return
     except FAULTS as error:
-        yield Finding("creation", False, user_traceback(error), "mend the constructor")
+        yield Finding("creation", False, user_traceback(error), "fix the constructor")
         return
     duration = time.perf_counter() - start
     yield Finding("creation", True, f"{duration:.2f} s")
     try:
-        broken = list(env_rules.space_breaches(env))
-        yield _verdict(env_rules.SPACES, broken, _spaces_text(env))
+        broken = list(env_rules.space_faults(env))
+        for fault in broken:
+            yield Finding(fault.rule, False, str(fault), fault.remedy)
         if broken:
             return  # Nothing else could be told apart from this.
-        findings = list(_walk(env, steps))
+        yield Finding(env_rules.SPACES, True, _spaces_text(env))
+        durations: list[float] = []
+        findings = list(_walk(env, steps, durations))
     finally:
         env.close()
     yield from findings
     if any(finding.ok is False for finding in findings):
-        text = "seed, process, speed and memory are looked at once this is mended"
+        if durations:
+            yield speed_verdict(np.array(durations), watch.place(env, "step"))
+        text = "seed, process and memory are checked once this is fixed"
         yield Finding("not checked", None, text)
         return
     yield _attempt(same_seed, make_env, min(steps, 300))
@@ -84,7 +82,7 @@ def same_seed(make_env: Make, steps: int) -> Finding:
     """Whether two environments of the same seed show the same for the same actions."""
     first, second = make_env(), make_env()
     try:
-        walks = env_rules.Walk(first), env_rules.Walk(second)
+        walks = Walk(first), Walk(second)
         for index in range(steps):
             left, right = walks[0].step(), walks[1].step()
             differ = [key for key in left if not _equal(left[key], right[key])]
@@ -104,7 +102,7 @@ def own_process(make_env: Make) -> Finding:
     name, remedy = "own process", "make it from plain arguments: no open files, locks, "
     remedy += "sockets or lambdas around them"
     try:
-        parcel.dumps(make_env)
+        pickling.dumps(make_env)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return Finding(name, False, f"its factory cannot be sent, {reason}", remedy)
@@ -120,29 +118,57 @@ def own_process(make_env: Make) -> Finding:
     return Finding(name, True, f"made and reset there, {len(obs)} keys")
 
 
-def _walk(env: base.Env, steps: int) -> Iterator[Finding]:
-    """Findings of the rules about steps, in their order."""
-    walk, spaces = env_rules.Walk(env), env.obs_space
-    broken: dict[str, list[env_rules.Breach]] = {}
+class Tally:
+    """The faults of a walk: each kind once, with where it came first and how often."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[env_rules.Fault, int, str]] = {}
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def add(self, faults: Iterable[env_rules.Fault], step: int, place: str) -> None:
+        """Count the faults of a step."""
+        for fault in faults:
+            self._first.setdefault(fault.what, (fault, step, place))
+            self._counts[fault.what] += 1
+
+    def findings(self, rule: str, steps: int) -> Iterator[Finding]:
+        """One finding for each kind of fault against a rule."""
+        for fault, step, place in self._first.values():
+            if fault.rule != rule:
+                continue
+            count = self._counts[fault.what]
+            text = f"{fault}\nfirst at step {step}, {count:,} times in {steps:,} steps"
+            text += f"\n{place}" if place else ""
+            ok = False if fault.rejected else None
+            yield Finding(rule, ok, text, fault.remedy)
+
+
+def _walk(env: base.Env, steps: int, durations: list[float]) -> Iterator[Finding]:
+    """Findings of the rules about steps, in their order; adds how long each took."""
+    walk, spaces, tally = Walk(env), env.obs_space, Tally()
+    notes, place = len(env.notes), watch.place(env, "step")
     resets = episodes = terminal = refused = 0
     for index in range(steps):
+        start = time.perf_counter()
         try:
             obs = walk.step()
-        except wrappers.SpaceError as error:  # A strict adapter looks by itself.
-            is_range = isinstance(error, wrappers.RangeError)
-            rule = env_rules.RANGES if is_range else env_rules.VALUES
-            broken.setdefault(rule, []).append(env_rules.Breach(rule, str(error)))
+        except wrappers.SpaceError as error:  # An adapter looks by itself.
+            own = env_rules.Fault(env_rules.VALUES, str(error), "", RETURN_REMEDY)
+            tally.add(error.faults or [own], index, error.place or place)
             refused += 1
             continue
         except FAULTS as error:
             text = f"step {index} raised:\n{user_traceback(error)}"
-            yield Finding("steps", False, text, "mend what the traceback names")
-            return
-        for breach in env_rules.step_breaches(obs, spaces, walk.reset):
-            broken.setdefault(breach.rule, []).append(breach)
+            yield Finding("steps", False, text, "fix the error in the traceback")
+            break
+        finally:
+            durations.append(time.perf_counter() - start)
+        tally.add(env_rules.step_faults(obs, spaces, walk.reset), index, place)
         resets += walk.reset
         episodes += bool(obs.get(base.IS_LAST, False))
         terminal += bool(obs.get(base.IS_TERMINAL, False))
+    else:
+        index += 1
     texts = {
         env_rules.VALUES: f"{len(spaces)} keys in {steps} steps",
         env_rules.RANGES: "all finite and within their bounds",
@@ -150,31 +176,57 @@ def _walk(env: base.Env, steps: int) -> Iterator[Finding]:
         env_rules.ENDS: f"{episodes} episodes, {terminal} of them terminal",
     }
     for rule, text in texts.items():
-        if refused and rule not in broken:  # What those steps held was not seen.
-            text = f"not checked, as {refused} of {steps} steps are wrong otherwise"
-            yield Finding(rule, None, text)
-        else:
-            yield _verdict(rule, broken.get(rule, []), text)
-    if not episodes and not refused:
+        found = list(tally.findings(rule, index))
+        yield from found
+        if not found and index == steps:
+            yield _unbroken(rule, text, refused, steps)
+    for note in env.notes[notes:]:
+        yield Finding("note", None, note)
+    if not episodes and not refused and index == steps:
         text = f"no episode ended in {steps} steps of random actions"
         remedy = "fine if they are longer; else a time limit ends them, for example "
         remedy += "--env.custom.time_limit 1000"
         yield Finding("episode length", None, text, remedy)
 
 
-def speed(make_env: Make, steps: int) -> Finding:
+def _unbroken(rule: str, text: str, refused: int, steps: int) -> Finding:
+    """The finding for a rule without faults, in so far as it could be checked."""
+    if not refused:
+        return Finding(rule, True, text)
+    text = f"not checked, as {refused} of {steps} steps are wrong otherwise"
+    return Finding(rule, None, text)
+
+
+def speed(
+    make_env: Make, steps: int, now: Callable[[], float] = time.perf_counter
+) -> Finding:
     """Steps per second, as the agent would see them."""
     env = make_env()
     try:
-        walk = env_rules.Walk(env)
-        start = time.perf_counter()
+        walk, times = Walk(env), [now()]
         for _ in range(steps):
             walk.step()
-        duration = time.perf_counter() - start
+            times.append(now())
     finally:
         env.close()
-    text = f"{steps / duration:,.0f} steps/s, {1000 * duration / steps:.2f} ms each"
-    return Finding("speed", True, text)
+    return speed_verdict(np.diff(times), watch.place(env, "step"))
+
+
+def speed_verdict(durations: np.ndarray, place: str) -> Finding:
+    """Judge the seconds that each step took."""
+    rate, slowest = len(durations) / durations.sum(), int(durations.argmax())
+    text, remedy = f"{rate:,.4g} steps/s, {1000 / rate:.2f} ms each", ""
+    longest = float(durations[slowest])
+    if longest > STALL * np.median(durations) and longest > 1 / SLOW:
+        text += f"; the longest took {longest:.2f} s, step {slowest}"
+        remedy = "keep work that is not needed each step out of it, such as loading"
+    if rate < SLOW:
+        text += f"; below {SLOW:.0f} steps/s, training waits for it"
+        remedy = "more environments at once, for example --run.envs 16, share the "
+        remedy += f"wait; a profiler shows what takes long: {PROFILE}"
+    if remedy and place:
+        text += f"\n{place}"
+    return Finding("speed", None if remedy else True, text, remedy)
 
 
 def memory(make_env: Make, steps: int) -> Finding:
@@ -184,7 +236,7 @@ def memory(make_env: Make, steps: int) -> Finding:
     """
     env, sizes = ProcessEnv(make_env), []
     try:
-        walk, process = env_rules.Walk(env), psutil.Process(env.pid)
+        walk, process = Walk(env), psutil.Process(env.pid)
         for part in range(3):
             for _ in range(part * steps // 3, (part + 1) * steps // 3):
                 walk.step()
@@ -212,23 +264,13 @@ def _attempt(check: Callable[..., Finding], *args: Any) -> Finding:
         return check(*args)
     except FAULTS as error:
         name = check.__name__.replace("_", " ")
-        return Finding(name, False, user_traceback(error), "mend what it names")
-
-
-def _verdict(rule: str, broken: list[env_rules.Breach], text: str) -> Finding:
-    if not broken:
-        return Finding(rule, True, text)
-    kinds = {breach.text.partition(":")[0]: breach.text for breach in reversed(broken)}
-    shown = "\n".join(list(reversed(kinds.values()))[:3])
-    if len(broken) > 1:
-        shown += f"\n({len(broken)} times in all)"
-    return Finding(rule, False, shown, REMEDIES[rule])
+        return Finding(name, False, user_traceback(error), "fix the error it names")
 
 
 def _spaces_text(env: base.Env) -> str:
-    obs = [k for k in env.obs_space if k not in env_rules.SPECIAL_OBS]
+    obs = [k for k in env.obs_space if k not in env_rules.SPECIAL]
     act = [k for k in env.act_space if k != base.RESET]
-    return f"sees {', '.join(obs)}; does {', '.join(act)}"
+    return f"sees {', '.join(obs)}; acts with {', '.join(act)}"
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Small real implementations of the contracts, simple enough to be believed."""
+"""Small working implementations of the contracts, for tests."""
 
 from __future__ import annotations
 
@@ -113,9 +113,7 @@ class ListReplay(base.Replay):
             return False
         stream = self.streams.setdefault(self._current.get(worker, str(worker)), [])
         stored = {
-            key: np.array(value)
-            for key, value in step.items()
-            if not key.startswith(base.LOG_PREFIX)
+            key: np.array(value) for key, value in step.items() if base.is_stored(key)
         }
         stored[base.STEPID] = np.array([worker, len(stream)], np.int32)
         stream.append(stored)

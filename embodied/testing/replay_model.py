@@ -1,4 +1,4 @@
-"""A replay that is too simple to be wrong, and helpers to compare with it."""
+"""A reference model of the replay, and helpers to compare with it."""
 
 from __future__ import annotations
 

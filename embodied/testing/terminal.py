@@ -36,7 +36,7 @@ class Terminal:
         """All lines, also those that scrolled off, once all writers have closed."""
         os.close(self.tty)
         self._thread.join(timeout)
-        assert not self._thread.is_alive(), "somebody still holds the terminal"
+        assert not self._thread.is_alive(), "a process still holds the terminal"
         os.close(self._reader)
         return [*self.history, *self.screen()]
 

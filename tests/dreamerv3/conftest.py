@@ -9,10 +9,9 @@ import elements
 import numpy as np
 import pytest
 from elements import Space
-from ruamel.yaml import YAML
 
-import dreamerv3
 from dreamerv3.agent import Agent
+from dreamerv3.settings import config as settings
 
 FLAGS = {
     "reward": Space(np.float32),
@@ -55,11 +54,10 @@ TINY = {
 
 def load_config(*names: str, **updates) -> elements.Config:
     """The agent's config as `make_agent` passes it."""
-    path = pathlib.Path(dreamerv3.__file__).parent / "configs.yaml"
-    blocks = YAML(typ="safe").load(path.read_text())
-    config = elements.Config(blocks["defaults"])
+    blocks = settings.read_blocks()
+    config = settings.to_config(blocks.defaults)
     for name in names:
-        config = config.update(blocks[name])
+        config = config.update(blocks.presets[name])
     config = config.update(updates)
     top = ("seed", "jax", "batch_size", "batch_length", "report_length")
     top += ("replay_context", "logdir")

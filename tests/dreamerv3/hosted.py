@@ -7,16 +7,17 @@ python hosted.py follower MESH ADDRESS
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
 import sys
 
-import elements
 import numpy as np
 
 from embodied import rpc
 from embodied.core import spacefile
-from embodied.run.parallel import ensemble
+from embodied.process.context import Context
+from embodied.run.parallel import coordinator, ensemble, follower, member
+from embodied.run.settings import RunSettings
 from tests.dreamerv3.conftest import Kit
 
 OPTIONS = {
@@ -61,10 +62,14 @@ def lead(kit, mesh, address, directory):
     from embodied.jax import hosts
 
     spacefile.write(directory, kit.obs_space, kit.act_space)
-    args = elements.Config(
-        learners=2, learner_addr=address, key_dir="", logdir=directory, config={"a": 1}
-    )
-    with ensemble.lead(args) as company:
+    args = {"learners": 2, "coordinator_addr": address, "logdir": directory}
+    args |= {"learner_addr": rpc.resolve("tcp://127.0.0.1:{auto}"), "config": {"a": 1}}
+    args = RunSettings.of(args)
+    issue = itertools.count(1).__next__
+    with (
+        coordinator.serve(args, issue),
+        ensemble.lead(args, Context(incarnation=7)) as company,
+    ):
         own = kit.agent(**OPTIONS, **{"jax.mesh": json.loads(mesh)})
         return learn(hosts.Leader(own, company.post), kit, own)
 
@@ -74,8 +79,8 @@ def follow(kit, mesh, address):
         assert (values, spaces[0].keys()) == ({"a": 1}, kit.obs_space.keys())
         return kit.agent(*spaces, **OPTIONS, **{"jax.mesh": json.loads(mesh)})
 
-    with contextlib.closing(rpc.Client(address, on_restart="fail")) as client:
-        ensemble.follow(make_agent, ensemble.join(client, "test"), client)
+    invitation = member.Invitation(address, None)
+    follower.parallel_follower(make_agent, "test", invitation)
 
 
 def main(part, *args):

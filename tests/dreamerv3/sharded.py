@@ -55,7 +55,7 @@ def main(devices: int, mesh: list[int], policy: int) -> None:
         carry, _, metrics = agent.train(carry, kit.batch(agent, seed))
         losses.append({k: float(np.asarray(v)) for k, v in metrics.items()})
     agent.policy(agent.init_policy(2), kit.obs(2))
-    held = agent.acting.newest(wait=True)
+    held = agent.runner.newest(wait=True)
     agent.train(carry, kit.batch(agent, 0))
     assert all(np.isfinite(x).all() for x in held)  # Not taken over by the update.
     shards = {
@@ -63,7 +63,7 @@ def main(devices: int, mesh: list[int], policy: int) -> None:
         for leaf in jax.tree.leaves(agent.state.params)
     }
     (program,) = (v for k, v in agent.compiled.items() if k[0] == "train")
-    used = {d.id for x in agent.acting.params for d in x.sharding.device_set}
+    used = {d.id for x in agent.runner.params for d in x.sharding.device_set}
     result = {"losses": losses, "sharded": False in shards, "policy": sorted(used)}
     result["inner"] = inner_collectives(program.as_text())
     print(json.dumps(result))

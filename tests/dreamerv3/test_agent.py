@@ -11,10 +11,10 @@ import pytest
 from elements import Space
 
 from dreamerv3.agent import Agent
-from dreamerv3.model import build
+from dreamerv3.model.networks import build
 from embodied.core.checkpoint import CheckpointError
+from embodied.jax import orbax_tree
 from embodied.jax import params as tools
-from embodied.jax import store
 
 NAMES = ("dyn", "enc", "dec", "rew", "con", "pol", "val")
 COUNTS = {
@@ -71,6 +71,45 @@ def test_policy_outputs(kit, trained):
         assert outs[key].dtype == space.dtype, key
 
 
+def test_carry_unpacks_as_the_seeds_say(kit, trained):
+    size = kit.batch_size
+    data, obs = kit.batch(trained), kit.obs(size, first=True)
+    carries = [
+        trained.init_policy(size),
+        trained.init_train(size),
+        trained.init_report(size),
+        trained.policy(trained.init_policy(size), obs)[0],
+        trained.train(trained.init_train(size), data)[0],
+        trained.report(trained.init_report(size), data)[0],
+    ]
+    for carry in carries:
+        enc_carry, dyn_carry, dec_carry, prevact = carry
+        assert carry._fields == ("enc_carry", "dyn_carry", "dec_carry", "prevact")
+        assert enc_carry == dec_carry == ()
+        assert dyn_carry.deter.shape == (size, 32)
+        assert {k: v.shape for k, v in prevact.items()} == {
+            "act_disc": (size,),
+            "act_cont": (size, 6),
+        }
+    np.testing.assert_array_equal(prevact["act_disc"], data["act_disc"][:, -1])
+
+
+def test_a_carry_may_be_a_plain_tuple(kit, trained):
+    """As scripts that unpacked one write it."""
+    size = kit.batch_size
+    _, dyn_carry, _, prevact = trained.init_report(size)
+    carry, _ = trained.report(({}, dyn_carry, {}, prevact), kit.batch(trained))
+    _, dyn_carry, _, prevact = trained.init_policy(size)
+    obs = kit.obs(size, first=True)
+    policy_carry, _, _ = trained.policy(({}, dyn_carry, {}, prevact), obs)
+    assert type(carry) is type(policy_carry) is type(trained.init_train(size))
+
+
+def test_a_carry_holds_the_actions_that_were_taken(kit, trained):
+    carry, acts, _ = trained.policy(trained.init_policy(3), kit.obs(3, first=True))
+    jax.tree.map(np.testing.assert_array_equal, carry.prevact, acts)
+
+
 def test_train_outputs(kit, trained):
     data = kit.batch(trained)
     _, outs, metrics = trained.train(trained.init_train(kit.batch_size), data)
@@ -116,9 +155,9 @@ def test_seeds_differ(kit, trained):
 
 
 def test_save_load_is_the_identity(kit, trained, tmp_path):
-    store.write(tmp_path / "ckpt", trained.save())
+    orbax_tree.write(tmp_path / "ckpt", trained.save())
     other = kit.agent()
-    other.load(store.read(tmp_path / "ckpt"))
+    other.load(orbax_tree.read(tmp_path / "ckpt"))
     saved = trained.save()
     loaded = other.save()
     assert set(saved) == set(loaded)
@@ -153,7 +192,7 @@ def test_load_reaches_the_policy(kit, trained):
     other = kit.agent(seed=5)
     other.load(trained.save())
     for one, two in zip(
-        other.acting.newest(True), trained.acting.newest(True), strict=True
+        other.runner.newest(True), trained.runner.newest(True), strict=True
     ):
         np.testing.assert_array_equal(one, two)
 
@@ -194,10 +233,10 @@ def test_stream(kit, trained):
 
 
 def _stream(agent, source, depth):
-    from embodied.jax.batches import DeviceStream
+    from embodied.jax.batches import device_stream
 
-    assert isinstance(agent.stream(iter([])), DeviceStream)
-    return DeviceStream(source, agent.prepare, depth)
+    assert list(agent.stream(iter([]))) == []
+    return device_stream(source, agent.prepare, depth)
 
 
 def test_slots_match_the_functional_policy(kit):
@@ -258,7 +297,7 @@ def test_acting_while_learning(kit):
     stop.set()
     thread.join(60)
     assert not errors
-    newest = agent.acting.newest(wait=True)
+    newest = agent.runner.newest(wait=True)
     for one, two in zip(
         newest, jax.tree.leaves(agent.model.actor(agent.state)), strict=True
     ):

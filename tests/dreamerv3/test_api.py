@@ -10,7 +10,8 @@ import sys
 import pytest
 
 import dreamerv3
-from dreamerv3 import api, config
+from dreamerv3 import api
+from dreamerv3.settings import config
 from embodied.envs import custom
 from embodied.envs.bounce import Bounce
 
@@ -73,6 +74,7 @@ def start(folder, code, *argv):
     )
 
 
+@pytest.mark.process
 def test_a_program_trains_on_its_own_class_and_on_a_lambda(tmp_path):
     result = start(tmp_path, GUARDED)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -89,6 +91,7 @@ def test_a_program_trains_on_its_own_class_and_on_a_lambda(tmp_path):
     assert "run the program again" in result.stderr
 
 
+@pytest.mark.process
 def test_a_module_of_a_package_trains(tmp_path):
     package = tmp_path / "package"
     package.mkdir()
@@ -103,6 +106,7 @@ def test_a_module_of_a_package_trains(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.process
 def test_a_program_without_guard_is_told(tmp_path):
     result = start(tmp_path, UNGUARDED)
     assert result.returncode == 1
@@ -138,7 +142,7 @@ def test_names():
 
 
 def test_settings_by_key_group_or_both():
-    words = api._words(
+    words = api.flag_values(
         {
             "seed": 3,
             "run": {"steps": 5, "duration": 0},

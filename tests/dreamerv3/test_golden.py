@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from elements import Space
 
-from dreamerv3 import decoder, losses, rssm
-from dreamerv3.encoder import Encoder
+from dreamerv3.model import decoder, losses, rssm
+from dreamerv3.model.encoder import Encoder
+from dreamerv3.model.latents import Latent
 from embodied.jax import distributions as dists
 from embodied.jax import inputs
 from embodied.jax.normalizers import init_range
@@ -98,7 +99,7 @@ def test_rssm_step(run):
     def fn(net, deter, stoch, action, reset, tokens):
         action = jax.nn.one_hot(action, 4, dtype=jnp.float32)
         noise = jnp.full(stoch.shape[:-1], 0.5)
-        start = rssm.Latent(deter, stoch)
+        start = Latent(deter, stoch)
         latent, logit = net.observe_step(start, tokens, action, reset, noise)
         return latent.deter, net.prior_logit(latent.deter), logit
 

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamerv3 import imagination, rollout
-from dreamerv3.rssm import RSSM, Latent, feature, unpack
+from dreamerv3.model import imagination, latents, rssm
+from dreamerv3.model.latents import Latent, zeros
+from dreamerv3.model.rssm import RSSM, feature
 from embodied.jax import noise
+from embodied.jax.kernels.scan import plain_scan
 from embodied.jax.numerics import lambda_return
 
 
@@ -64,40 +66,31 @@ def test_heads_start_at_exactly_zero(kit, agent):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_scan_has_the_gradient_of_autodiff(layers):
+def test_scan_has_the_gradient_of_autodiff(layers, monkeypatch):
     net = small_rssm(dynlayers=layers, obslayers=layers)
     inputs = rssm_inputs(net)
     start = Latent(jnp.ones((2, 16)) * 0.1, jnp.full((2, 3, 4), 0.25))
 
-    def loss(net, start, tokens, action, fn):
-        given = jax.tree.map(
-            lambda x: jnp.swapaxes(x, 0, 1), net.inputs(tokens, action, *inputs[2:])
-        )
-        outs = fn(net.static, net.kernels(), net.scales(), start, given)
-        weights = [
-            jnp.cos(jnp.arange(x.size, dtype=jnp.float32))
-            for x in jax.tree.leaves(outs)
-        ]
+    def loss(net, start, tokens, action):
+        outs = net.observe(start, tokens, action, *inputs[2:])
         return sum(
-            (x.reshape(-1) * w).sum()
-            for x, w in zip(jax.tree.leaves(outs), weights, strict=True)
+            (x * jnp.cos(jnp.arange(x.size, dtype=jnp.float32)).reshape(x.shape)).sum()
+            for x in jax.tree.leaves(outs)
         )
-
-    def plain(*args):
-        return rollout._scan(*args)[0]
 
     args = (net, start, *inputs[:2])
-    fast = jax.grad(loss, (0, 1, 2, 3))(*args, rollout.rollout)
-    slow = jax.grad(loss, (0, 1, 2, 3))(*args, plain)
-    for one, two in zip(jax.tree.leaves(fast), jax.tree.leaves(slow), strict=True):
+    fast = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))(*args)
+    monkeypatch.setattr(rssm, "scan", plain_scan)
+    plain = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))(*args)
+    for one, two in zip(jax.tree.leaves(fast), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
 def test_scan_equals_single_steps():
     net = small_rssm()
     tokens, action, reset, u = rssm_inputs(net)
-    latent, logit = net.observe(net.initial(2), tokens, action, reset, u)
-    state = net.initial(2)
+    latent, logit = net.observe(zeros(net, 2), tokens, action, reset, u)
+    state = zeros(net, 2)
     for t in range(5):
         state, one = net.observe_step(
             state, tokens[:, t], action[:, t], reset[:, t], u[:, t]
@@ -112,19 +105,19 @@ def test_reset_equals_a_fresh_start_with_no_previous_action():
     used = Latent(jnp.ones((2, 16)), jnp.ones((2, 3, 4)))
     reset, keep = np.ones(2, bool), np.zeros(2, bool)
     one, logit1 = net.observe_step(used, tokens, action, reset, u)
-    two, logit2 = net.observe_step(net.initial(2), tokens, 0 * action, keep, u)
+    two, logit2 = net.observe_step(zeros(net, 2), tokens, 0 * action, keep, u)
     np.testing.assert_allclose(one.deter, two.deter, atol=1e-6)
     np.testing.assert_allclose(logit1, logit2, atol=1e-6)
 
 
 def test_replay_context_reproduces_the_uninterrupted_rollout(kit, agent):
     """Chunks that start from stored latents give the latents of one long sequence."""
-    learner, params = agent.model.learner, agent.state.params
+    model, params = agent.model, agent.state.params
     data = {k: np.asarray(v) for k, v in device_batch(kit, agent).items()}
     u = np.random.default_rng(0).random((4, 7, 4)).astype(np.float32)
 
     def observe(data, start, u):
-        seq = learner.sequence(start, data)
+        seq = model.sequence(start, data)
         tokens = params.enc(seq.obs)
         return params.dyn.observe(
             seq.start, tokens, seq.prevact, seq.obs["is_first"], u
@@ -140,8 +133,8 @@ def test_replay_context_reproduces_the_uninterrupted_rollout(kit, agent):
     rest, _ = observe(later, agent.init_train(4), u[:, 1 + cut :])
     np.testing.assert_allclose(rest.deter, whole.deter[:, cut:], atol=1e-5)
     # A later chunk of a sequence starts from the carry instead.
-    carry = learner.last(
-        learner.sequence(
+    carry = model.last(
+        model.sequence(
             agent.init_train(4),
             {k: v[:, : cut + 1] if v.ndim > 1 else v for k, v in data.items()},
         ),
@@ -198,19 +191,19 @@ def test_normaliser_rate():
 def gradients(kit):
     """The gradient of each behaviour loss at a state where none vanishes."""
     agent = kit.agent()
-    learner, state = agent.model.learner, agent.state
+    model, state = agent.model, agent.state
     rng = np.random.default_rng(0)
     params = jax.tree.map(
         lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), state.params
     )
     data = device_batch(kit, agent)
-    seq = learner.sequence(agent.init_train(4), data)
+    seq = model.sequence(agent.init_train(4), data)
     key = noise.make_key(0)
 
     def one(params, name):
-        _, latent, _ = learner.world_loss(params, seq, data["rows"], key)
+        _, latent, _ = model.world_loss(params, seq, data["rows"], key)
         args = (params, state, seq, latent, data["rows"], key)
-        return learner.behavior_loss(*args)[0][name].mean()
+        return model.behavior_loss(*args)[0][name].mean()
 
     grad = jax.jit(jax.grad(one), static_argnums=1)
     return {name: grad(params, name) for name in ("policy", "value", "repval")}
@@ -238,21 +231,20 @@ def test_policy_and_imagined_value_do_not(gradients):
 
 def test_imagination_follows_its_own_actions(kit, agent):
     """Replaying the imagined actions with the same noise gives the same latents."""
-    params, learner = agent.state.params, agent.model.learner
+    params, model = agent.state.params, agent.model
     rng = np.random.default_rng(0)
-    u = rng.random((3, 5, 4 + learner.action_size)).astype(np.float32)
-    start = Latent(
-        rng.normal(size=(5, 32)).astype(np.float32),
-        unpack(np.zeros((5, 4), np.uint8), 4),
-    )
-    feats, actions = imagination.imagine(params, start, u, learner.actions)
+    u = rng.random((3, 5, 4 + model.action_size)).astype(np.float32)
+    deter = rng.normal(size=(5, 32)).astype(np.float32)
+    stored = {latents.DETER: deter, latents.STOCH: np.zeros((5, 4), np.uint8)}
+    start = latents.unpack(stored, 4)
+    feats, actions = imagination.imagine(params, start, u, model.actions)
     assert feats.shape == (4, 5, 48)
     from embodied.jax import inputs
 
-    embed = inputs.flatten(actions, learner.actions)
-    latents = imagination.replay_actions(params, start, u[..., :4], embed)
+    embed = inputs.flatten(actions, model.actions)
+    replayed = imagination.replay_actions(params, start, u[..., :4], embed)
     np.testing.assert_allclose(
-        jnp.swapaxes(feature(latents), 0, 1), feats[1:], atol=1e-5
+        jnp.swapaxes(feature(replayed), 0, 1), feats[1:], atol=1e-5
     )
 
 

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 import dreamerv3
-from dreamerv3 import config, environments, flags, main
-from dreamerv3.config import ConfigError
-from embodied.core import base, spacefile
+from dreamerv3 import environments, main
+from dreamerv3.settings import config, flags
+from dreamerv3.settings.config import ConfigError
+from embodied.core import base, runfiles, spacefile
 from embodied.envs.dummy import Dummy
 from embodied.envs.registry import TaskError
 from embodied.run import restore
@@ -89,12 +90,12 @@ def test_a_run_of_another_environment_is_refused_untouched(tmp_path):
     (tmp_path / "ckpt" / "agent" / "00000001").mkdir(parents=True)
     obs = {"vector": elements.Space(np.float32, (3,))}
     spacefile.write(tmp_path, obs, {"action": elements.Space(np.int32, (), 0, 2)})
-    before = (tmp_path / spacefile.FILE).read_text()
+    before = (tmp_path / runfiles.SPACES).read_text()
     flags = ["--configs", "debug", "--task", "dummy_disc", "--logdir", str(tmp_path)]
     with pytest.raises(ConfigError, match="observation 'vector'"):
         main.main(flags)
-    assert [path.name for path in tmp_path.iterdir()] == ["ckpt", spacefile.FILE]
-    assert (tmp_path / spacefile.FILE).read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt", runfiles.SPACES]
+    assert (tmp_path / runfiles.SPACES).read_text() == before
 
 
 class Torn(Dummy):
@@ -114,7 +115,7 @@ class Torn(Dummy):
 @pytest.mark.parametrize(
     ("fails", "text"),
     [
-        (False, "observation 'vector' is"),
+        (False, r"observation 'vector' has shape \(5,\)"),
         (True, "broken on purpose"),
     ],
 )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamerv3.agent import Dreamer
+from dreamerv3.model.learning import Dreamer
 from embodied.jax import nets, noise
 
 PRESETS = [f"size{n}m" for n in (1, 12, 25, 50, 100, 200, 400)]

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import dreamerv3
-from dreamerv3 import config, main
+from dreamerv3 import main
 from dreamerv3.commands import eval as evaluate
 from dreamerv3.commands.base import CommandError
-from embodied.core import spacefile
+from dreamerv3.settings import config
+from embodied.core import runfiles, spacefile
 from embodied.core.checkpoint import read_item
+from embodied.envs import original
 from embodied.replay import Replay
 from embodied.replay.recording import Recording
 from embodied.run import importer
@@ -71,12 +73,14 @@ def test_without_an_environment(recorded, tmp_path, capsys):
     assert "Stopped at step 50 after 40 gradient updates" in output
     assert not any(name.startswith("eval/") for name in metrics(tmp_path))
     assert spacefile.read(tmp_path) == spacefile.read(recorded)
+    assert original.read(recorded)
+    assert original.read(tmp_path) == original.read(recorded)
     before, after = steps_of(recorded), steps_of(tmp_path)
     assert set(before) == set(after)
     for key, value in before.items():
         np.testing.assert_array_equal(value, after[key], key)
-    with pytest.raises(CommandError, match="has no environment: go on with it and"):
-        evaluate.main([str(tmp_path)])
+    with pytest.raises(CommandError, match="has no environment: resume it with"):
+        evaluate.run([str(tmp_path)])
 
 
 def test_evaluates_in_an_environment(recorded, tmp_path, capsys):
@@ -150,9 +154,9 @@ def test_settings_that_do_not_fit(recorded, tmp_path):
     assert "reads no recording" in refused(*words, "--script", "train")
     spacefile.write(tmp_path, *spacefile.read(recorded))
     os.symlink(recorded / "replay", tmp_path / "replay")
-    spaces = json.loads((tmp_path / spacefile.FILE).read_text())
+    spaces = json.loads((tmp_path / runfiles.SPACES).read_text())
     spaces["obs"]["obs"]["shape"] = [5]
-    (tmp_path / spacefile.FILE).write_text(json.dumps(spaces))
+    (tmp_path / runfiles.SPACES).write_text(json.dumps(spaces))
     message = refused(*words, "--replay", tmp_path)
     assert "has float32[4] for 'obs', not float32[5]" in message
 

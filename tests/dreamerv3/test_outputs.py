@@ -9,9 +9,9 @@ import elements
 import numpy as np
 import pytest
 
-from dreamerv3 import config as settings
 from dreamerv3 import outputs
 from dreamerv3.main import make_logger
+from dreamerv3.settings import config as settings
 from embodied import metrics
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,7 +27,25 @@ def test_a_missing_package(name, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, name, None)
     (problem,) = outputs.check(values(logger__outputs=("jsonl", name)))
     assert (problem.key, problem.value) == ("logger.outputs", name)
-    assert problem.remedy == f"pip install 'dreamerv3[{name}]'"
+    line = f"pip install 'dreamerv3-distributed[{name}]', or choose from"
+    assert problem.remedy.startswith(line)
+
+
+def test_make_logger_rejects_outputs_that_cannot_be_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    names = ("jsonl", "wandb", "tensorbord")
+    config = values(logdir=str(tmp_path), logger__outputs=names)
+    with pytest.raises(settings.ConfigError) as info:
+        make_logger(settings.to_config(config))
+    missing, unknown = str(info.value).splitlines()
+    assert missing.startswith("logger.outputs = wandb: its package is missing; ")
+    assert "pip install 'dreamerv3-distributed[wandb]'" in missing
+    assert unknown.startswith("logger.outputs = tensorbord: there is no such output; ")
+    for line in (missing, unknown):
+        choices = line.partition("choose from ")[2]
+        assert set(re.findall(r"\w+", choices)) >= set(outputs.OUTPUTS)
+        assert choices.endswith("with the extra of that name wandb, mlflow, expa")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_is_not_a_package(tmp_path, monkeypatch):

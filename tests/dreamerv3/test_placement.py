@@ -2,13 +2,15 @@
 
 import socket
 
-import elements
 import pytest
 
-from dreamerv3 import config, placement
+from dreamerv3 import placement
 from dreamerv3.main import SCRIPTS, place
+from dreamerv3.settings import config
 from embodied import rpc
-from embodied.cluster import scout
+from embodied.cluster import discovery
+from embodied.run.parallel import connections
+from embodied.run.settings import RunSettings
 
 DEFAULTS = config.read_blocks().defaults
 ADDRESSES = {
@@ -29,7 +31,6 @@ def check(**changes):
         ({"script": "parallel_envs"}, ["actor"]),
         ({"script": "parallel_replay"}, ["replay", "logger"]),
         ({"script": "parallel_logger"}, ["logger"]),
-        ({"run.remote_envs": True}, ["actor"]),
         ({"run.remote_replay": True}, ["logger", "replay"]),
         ({"run.remote_logger": True}, ["logger"]),
     ],
@@ -40,6 +41,19 @@ def test_open_addresses_are_refused(changes, keys):
     assert [problem.key for problem in problems] == [f"run.{k}_addr" for k in keys]
     for problem in problems:
         assert problem.remedy.startswith("give the address that the other machine can")
+
+
+def test_what_joins_needs_no_address_of_the_logger():
+    flags = {"run.remote_replay": True, "run.replay_addr": "tcp://10.0.0.6:7002"}
+    assert [each.key for each in check(**flags)] == ["run.logger_addr"]
+    assert check(**flags, **{"run.coordinator_addr": "tcp://10.0.0.5:7000"}) == []
+    flags["run.replay_addr"] = "{auto}"
+    joins = {"run.coordinator_addr": "tcp://10.0.0.5:7000"}
+    assert [each.key for each in check(**flags, **joins)] == ["run.replay_addr"]
+
+
+def test_environments_that_join_need_no_address():
+    assert check(**{"run.remote_envs": True}) == []
 
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:7001", "tcp://*:7001", "*:7001"])
@@ -69,13 +83,27 @@ def test_the_run_and_its_roles_on_one_machine_need_no_keys():
 @pytest.mark.parametrize(
     ("changes", "keys"),
     [
-        ({}, ["run.actor_addr", "run.replay_addr", "run.logger_addr"]),
+        (
+            {},
+            [
+                "run.coordinator_addr",
+                "run.actor_addr",
+                "run.replay_addr",
+                "run.logger_addr",
+            ],
+        ),
         (
             {"run.learners": 2, "run.remote_replay": True, "run.remote_logger": True},
-            ["run.actor_addr", "run.learner_addr"],
+            ["run.coordinator_addr", "run.actor_addr", "run.learner_addr"],
         ),
-        ({"run.remote_replay": True}, ["run.actor_addr", "run.logger_addr"]),
-        ({"run.remote_logger": True}, ["run.actor_addr", "run.replay_addr"]),
+        (
+            {"run.remote_replay": True},
+            ["run.coordinator_addr", "run.actor_addr", "run.logger_addr"],
+        ),
+        (
+            {"run.remote_logger": True},
+            ["run.coordinator_addr", "run.actor_addr", "run.replay_addr"],
+        ),
         ({"script": "parallel_replay"}, ["run.replay_addr"]),
         ({"script": "parallel_envs"}, []),
         ({"script": "train"}, []),
@@ -85,7 +113,7 @@ def test_the_run_and_its_roles_on_one_machine_need_no_keys():
 def test_a_port_that_is_taken_is_told_before_the_start(changes, keys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        names = (*ADDRESSES, "run.learner_addr")
+        names = ("run.coordinator_addr", *ADDRESSES, "run.learner_addr")
         taken = dict.fromkeys(names, f"localhost:{port}")
         problems = placement.check_open({**DEFAULTS, **taken, **changes})
         assert [problem.key for problem in problems] == keys
@@ -106,7 +134,7 @@ def test_keys_must_be_there(script, tmp_path):
     (problem,) = check(script=script, **ADDRESSES, **keys)
     assert (problem.key, problem.value) == ("run.key_dir", str(tmp_path / "keys"))
     assert "dreamerv3 keys" in problem.remedy
-    rpc.make_keys(tmp_path / "keys")
+    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
     assert check(script=script, **ADDRESSES, **keys) == []
     (tmp_path / "keys" / "server.json").unlink()  # As where only clients run.
     serves = bool(placement.SCRIPTS[script].serves)
@@ -122,20 +150,20 @@ def test_keys_that_were_named_must_be_there_on_one_machine_too(tmp_path):
 def test_bad_keys_are_found_before_anything_starts(script, tmp_path):
     keys = tmp_path / "keys"
     flags = {"script": script, "run.key_dir": str(keys), **ADDRESSES}
-    rpc.make_keys(keys)
+    rpc.make_keys(keys, connections.CLIENTS)
     assert check(**flags) == []
-    for name in ("server.json", "client.json"):
+    for name in placement.LOADERS:
         (keys / name).write_text("torn")
     (problem,) = check(**flags)
     assert (problem.key, problem.value) == ("run.key_dir", str(keys))
     assert "cannot read keys from" in problem.rule
 
 
-@pytest.mark.parametrize("name", ["server.json", "client.json"])
-def test_a_run_needs_both_files_once_there_is_a_directory(tmp_path, name):
+@pytest.mark.parametrize("name", placement.LOADERS)
+def test_a_run_needs_all_files_once_there_is_a_directory(tmp_path, name):
     flags = {"logdir": str(tmp_path), **ADDRESSES}
     assert check(**flags) == []  # It will make them.
-    rpc.make_keys(tmp_path / "keys")
+    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
     assert check(**flags) == []
     (tmp_path / "keys" / name).unlink()
     (problem,) = check(**flags)
@@ -154,7 +182,8 @@ def test_only_environments_of_the_run(tmp_path):
     ("changes", "key"),
     [
         ({}, None),
-        ({"run.learner_addr": "{auto}"}, "run.learner_addr"),
+        ({"run.learner_addr": "{auto}"}, None),  # Followers learn it.
+        ({"run.coordinator_addr": "tcp://0.0.0.0:7000"}, "run.coordinator_addr"),
         ({"run.learner_addr": "tcp://0.0.0.0:7004"}, "run.learner_addr"),
         ({"run.learner_addr": "ipc:///tmp/learner.sock"}, "run.learner_addr"),
         ({"batch_size": 15}, "batch_size"),
@@ -177,7 +206,9 @@ def test_what_does_not_fit_several_hosts(changes, key):
 def ray_is_there(monkeypatch):
     """Whether or not it is installed here, and a cluster with it."""
     monkeypatch.setattr("importlib.util.find_spec", str)
-    monkeypatch.setattr(scout, "look", lambda address: scout.Cluster("10.0.0.5", 2))
+    monkeypatch.setattr(
+        discovery, "look", lambda address: discovery.Cluster("10.0.0.5", 2)
+    )
 
 
 @pytest.mark.usefixtures("ray_is_there")
@@ -189,6 +220,8 @@ def ray_is_there(monkeypatch):
         ({"run.actor_addr": "tcp://10.0.0.5:{auto}"}, None),
         ({"run.actor_addr": "tcp://127.0.0.1:7001"}, "run.actor_addr"),
         ({"run.actor_addr": "tcp://0.0.0.0:7001"}, "run.actor_addr"),
+        ({"run.coordinator_addr": "tcp://10.0.0.5:7000"}, None),
+        ({"run.coordinator_addr": "tcp://127.0.0.1:7000"}, "run.coordinator_addr"),
         ({"run.actor_addr": "ipc:///tmp/run.sock"}, "run.actor_addr"),
         ({"run.remote_envs": True, **ADDRESSES}, "run.remote_envs"),
         ({"script": "train"}, "launcher"),
@@ -204,9 +237,9 @@ def test_what_does_not_fit_a_cluster(changes, key):
 @pytest.mark.usefixtures("ray_is_there")
 def test_a_cluster_must_be_there(monkeypatch):
     def look(address):
-        raise scout.AbsentError("nobody answers")
+        raise discovery.AbsentError("nobody answers")
 
-    monkeypatch.setattr(scout, "look", look)
+    monkeypatch.setattr(discovery, "look", look)
     (problem,) = check(launcher="ray")
     assert problem[:2] == ("ray.address", "auto")
     assert "nobody answers" in problem.rule
@@ -216,7 +249,7 @@ def test_a_cluster_must_be_there(monkeypatch):
 def test_a_cluster_needs_its_package(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", {}.get)
     (problem,) = check(launcher="ray")
-    assert problem.remedy == "pip install 'dreamerv3[ray]'"
+    assert problem.remedy == "pip install 'dreamerv3-distributed[ray]'"
 
 
 def test_only_scripts_with_environments_need_their_packages():
@@ -238,7 +271,7 @@ def test_each_script_is_placed_and_says_what_it_does(script, monkeypatch):
         roles.extend(worker.role for worker in self._workers)
         return "asked to stop"
 
-    monkeypatch.setattr("embodied.run.supervisor.Supervisor.run", supervise)
+    monkeypatch.setattr("embodied.process.supervisor.Supervisor.run", supervise)
     place(made)
     names = {role.name for role in roles}
     if script == "parallel_envs":
@@ -248,4 +281,4 @@ def test_each_script_is_placed_and_says_what_it_does(script, monkeypatch):
     if script == "parallel_env":
         *_, args, is_eval = roles[0].args
         assert is_eval  # Numbers from run.envs on are those of evaluation.
-        assert isinstance(args, elements.Config)
+        assert isinstance(args, RunSettings)

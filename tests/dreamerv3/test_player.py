@@ -8,7 +8,7 @@ import pytest
 
 import dreamerv3
 from dreamerv3 import main, player
-from dreamerv3.config import ConfigError
+from dreamerv3.settings.config import ConfigError
 from embodied.core.checkpoint import CheckpointError
 
 
@@ -75,11 +75,11 @@ def test_latents_are_kept_and_reset(greedy):
     later = {**first, "is_first": np.zeros(1, bool)}
     greedy.reset()
     greedy.act(first)
-    fresh = greedy._carry.latent.deter.copy()
+    fresh = greedy._carry.dyn_carry.deter.copy()
     greedy.act(later)
-    kept = greedy._carry.latent.deter.copy()
+    kept = greedy._carry.dyn_carry.deter.copy()
     greedy.act(first)
-    again = greedy._carry.latent.deter
+    again = greedy._carry.dyn_carry.deter
     assert not np.array_equal(fresh, kept)
     np.testing.assert_allclose(fresh, again, rtol=1e-6)
 
@@ -87,14 +87,14 @@ def test_latents_are_kept_and_reset(greedy):
 def test_one_environment_is_a_batch_of_one(greedy):
     batch = observations(greedy, 3)
     greedy.reset()
-    many, deter = greedy.act(batch), greedy._carry.latent.deter
+    many, deter = greedy.act(batch), greedy._carry.dyn_carry.deter
     for index in range(3):
         greedy.reset()
         one = greedy.act({key: value[index] for key, value in batch.items()})
         assert {k: v.shape for k, v in one.items()} == {
             k: v[index].shape for k, v in many.items()
         }
-        row = greedy._carry.latent.deter[0]
+        row = greedy._carry.dyn_carry.deter[0]
         np.testing.assert_allclose(row, deter[index], rtol=1e-5, atol=1e-6)
 
 
@@ -102,10 +102,10 @@ def test_the_first_call_is_a_start_without_is_first(greedy):
     obs = observations(greedy, 2)
     greedy.reset()
     greedy.act(obs)
-    told = greedy._carry.latent.deter.copy()
+    told = greedy._carry.dyn_carry.deter.copy()
     greedy.reset()
     greedy.act({k: v for k, v in obs.items() if k != "is_first"})
-    np.testing.assert_allclose(told, greedy._carry.latent.deter, rtol=1e-6)
+    np.testing.assert_allclose(told, greedy._carry.dyn_carry.deter, rtol=1e-6)
 
 
 def test_the_number_of_environments_may_not_change(greedy):

@@ -150,6 +150,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.process
 def test_steps_survive_a_kill(tmp_path):
     result = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=120)
     assert result.returncode == -signal.SIGKILL

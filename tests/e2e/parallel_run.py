@@ -11,7 +11,7 @@ from functools import partial as bind
 import elements
 import numpy as np
 
-from dreamerv3 import config as settings
+from dreamerv3.settings import config as settings
 from embodied import replay, run, streams
 from embodied.core import wrappers
 from embodied.envs.dummy import Dummy
@@ -21,13 +21,13 @@ from embodied.testing import NumpyAgent
 BATCH, LENGTH, CONTEXT = 4, 5, 1
 ENVS = 4  # Training environments, unless the flag says otherwise.
 PAUSE = 0.2  # Seconds, much longer than anything else takes here.
-TURN = 0.05  # The same where two take turns: the actor waits that long for a batch.
+TURN = 0.05  # The same where two take turns.
 LIVED = 30  # Steps after which an environment says that it takes part.
 NOTED = 0.25  # Seconds of waiting from which on an environment notes it.
 
 
 class Watched(wrappers.Wrapper):
-    """Numbers its steps, unlike any other life, and notes how long it had to wait."""
+    """Numbers its steps unlike any other process, and notes how long it waited."""
 
     def __init__(self, env, path):
         super().__init__(env)

@@ -8,9 +8,10 @@ from functools import partial as bind
 
 import cloudpickle
 import elements
+import numpy as np
 import portal
 
-from embodied import rpc
+from embodied.core import wrappers
 from embodied.run.parallel import (
     parallel_actor,
     parallel_env,
@@ -22,7 +23,10 @@ from tests.e2e import parallel_run
 
 # What those documents say that each role reads.
 LOGGER = ("logger_addr", "log_every", "save_every", "episode_timeout")
-ACTOR = ("actor_addr", "actor_batch", "actor_threads", "replay_addr", "logger_addr")
+ACTOR = (
+    "actor_addr", "actor_batch", "actor_threads", "replay_addr", "logger_addr",
+    "log_every",
+)  # fmt: skip
 LEARNER = (
     "batch_size", "batch_length", "replay_addr", "logger_addr", "report_every",
     "save_every", "log_every", "report_batches", "from_checkpoint",
@@ -35,26 +39,42 @@ def only(args, *names):
     return elements.Config({name: args[name] for name in (*names, "logdir")})
 
 
+class LoggingEnv(wrappers.Wrapper):
+    """Logs a number that the agent is not told of."""
+
+    def step(self, action):
+        return {**self.env.step(action), "log/speed": np.float32(3)}
+
+
+def make_env(index):
+    return LoggingEnv(parallel_run.make_env(index))
+
+
+def found(path, *names):
+    """Whether a file has all these names."""
+    return path.exists() and all(name in path.read_text() for name in names)
+
+
 def exit_when_done(logdir):
-    """Ends everything once there are episodes, updates and a checkpoint."""
+    """Ends everything once there are episodes, what they log, and updates."""
     scores, metrics = logdir / "scores.jsonl", logdir / "metrics.jsonl"
     pause = threading.Event()
-    while not (scores.exists() and "train/loss" in metrics.read_text()):
+    while not (scores.exists() and found(metrics, "train/loss", "epstats/log/speed")):
         pause.wait(0.1)
     print("done", flush=True)
     os._exit(0)
 
 
 def main(logdir):
-    address = f"ipc://{logdir}/{{}}"
     make_logger = bind(parallel_run.make_logger, str(logdir))
     make_replay = bind(parallel_run.make_replay, str(logdir))
-    make_agent, make_env = parallel_run.make_agent, parallel_run.make_env
+    make_agent = parallel_run.make_agent
+    # Ways to write an address: as the launcher of those documents makes it, and a port.
     whole = parallel_run.make_args(
         str(logdir),
-        actor_addr=rpc.resolve(address.format("a")),
-        replay_addr=rpc.resolve(address.format("r")),
-        logger_addr=rpc.resolve(address.format("l")),
+        actor_addr=f"localhost:{portal.free_port()}",
+        replay_addr=f"localhost:{portal.free_port()}",
+        logger_addr=str(portal.free_port()),
         envs=2,
         eval_envs=0,
     )

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from embodied.jax import store
+from embodied.jax import orbax_tree
 
 ROOT = pathlib.Path(__file__).parents[2]
 DREAMER = [sys.executable, "-m", "dreamerv3"]
@@ -61,7 +61,7 @@ def test_a_misspelt_run_to_go_on_with(tmp_path):
     (tmp_path / "walk").mkdir()
     (tmp_path / "walk" / "config.yaml").write_text("task: bounce_32\n")
     message = refused("--logdir", tmp_path / "wlak")
-    assert "there is no run to go on with" in message
+    assert "there is no run to resume" in message
     assert f"did you mean {tmp_path / 'walk'}?" in message
     assert not (tmp_path / "wlak").exists()
 
@@ -102,7 +102,7 @@ def test_a_missing_extra(tmp_path):
     code = "import sys; sys.modules['gymnasium'] = None; import dreamerv3.cli as m; "
     command = [sys.executable, "-c", code + "m.cli()"]
     message = refused("--task", "gymnasium_CartPole-v1", command=command)
-    assert "pip install 'dreamerv3[gymnasium]'" in message
+    assert "pip install 'dreamerv3-distributed[gymnasium]'" in message
 
 
 def test_all_problems_come_together():
@@ -145,7 +145,7 @@ def test_a_seed_gives_the_same_run_whenever_something_is_logged(tmp_path):
         result = call(*start, *often, "--logdir", logdir)
         assert result.returncode == 0, result.stderr
         newest = max((logdir / "ckpt" / "agent").glob("0*"))
-        states.append(store.read(newest / "agent"))
+        states.append(orbax_tree.read(newest / "agent"))
     assert states[0].keys() == states[1].keys()
     for key, value in states[0].items():
         np.testing.assert_array_equal(value, states[1][key], err_msg=key)

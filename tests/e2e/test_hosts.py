@@ -25,12 +25,12 @@ class Hosts:
 
     def lead(self, steps):
         flags = ["--configs", "debug", "--task", "track_7", "--logdir", self.logdir]
-        flags += ["--run.learners", 2, "--run.learner_addr", self.address]
+        flags += ["--run.learners", 2, "--run.coordinator_addr", self.address]
         flags += ["--run.steps", steps, "--run.train_ratio", 4, "--run.save_every", 1]
         return self.start("lead", *flags)
 
     def follow(self):
-        return self.start("follow", "learner", "--connect", self.address)
+        return self.start("follow", "join", self.address, "learner")
 
     def start(self, name, *args):
         command = Command(self.directory / f"{name}.txt", *args)
@@ -84,7 +84,8 @@ def test_both_hosts_may_be_killed(hosts):
 def test_a_run_waits_for_its_hosts_and_can_be_stopped_meanwhile(hosts):
     leader = hosts.lead(100)
     wait_for(lambda: "1 more host" in leader.text(), "word", [leader])
-    assert f"dreamerv3 learner --connect {hosts.address}" in leader.text()
+    place = hosts.address.removeprefix("tcp://")
+    assert f"dreamerv3 join {place} learner" in leader.text()
     assert leader.stop(signal.SIGINT) == 0, leader.text()
     follower = hosts.follow()
     wait_for(lambda: "waits for a server" in follower.text(), "word", [follower])

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from embodied import rpc
+from embodied.run.parallel import connections
 from tests.e2e.command import ROOT, Command, logged_step, ports, rows, wait_for
 
 pytestmark = pytest.mark.slow
@@ -100,6 +101,7 @@ def start(tmp_path):
 PROBE = """
 import sys
 from embodied import rpc
+from embodied.run.parallel import connections
 client = rpc.ClientKeys(*sys.argv[2:5]) if sys.argv[2:] else None
 try:
     rpc.Client(sys.argv[1], keys=client, connect_timeout=30 if client else 5)
@@ -133,9 +135,9 @@ def run_python(machine, code, *args):
 
 def test_environments_on_another_machine(machines, tmp_path, start):
     here, there = machines
-    keys = rpc.make_keys(tmp_path / "keys")
+    keys = rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
     (tmp_path / "copied").mkdir(mode=0o700)
-    shutil.copy(tmp_path / "keys" / "client.json", tmp_path / "copied")
+    shutil.copy(tmp_path / "keys" / "env.json", tmp_path / "copied")
     shared = [*FLAGS, *ports_of(here)]
     actor = shared[shared.index("--run.actor_addr") + 1]
     mine = ["--logdir", tmp_path / "run", "--run.key_dir", tmp_path / "keys"]
@@ -158,9 +160,29 @@ def test_environments_on_another_machine(machines, tmp_path, start):
     wait_for(lambda: counted("handshakes_failed"), "failed handshakes", [run, envs])
     assert run.stop() == 0, run.text()
     assert envs.wait() == 0, envs.text()
-    assert "Ended 4 processes: the run is over." in envs.text()
+    assert "Ended 4 processes: the run has ended." in envs.text()
     assert logged_step(tmp_path / "run") > 0
     assert not (tmp_path / "else" / "scores.jsonl").exists()
+
+
+def test_two_machines_are_two_commands(machines, tmp_path, start):
+    """The first makes the keys, of which the second gets one, and all addresses."""
+    here, there = machines
+    address = rpc.resolve("127.0.0.1:{auto}").replace("127.0.0.1", here.address)
+    logdir = tmp_path / "run"
+    flags = [*FLAGS, "--logdir", logdir, "--run.remote_envs", "True"]
+    run = start(here, "run", *flags, "--run.coordinator_addr", address)
+    key = logdir / "keys" / "env.json"
+    wait_for(key.exists, "keys", [run])
+    place = address.removeprefix("tcp://")
+    words = ["join", place, "--key", key, "env", "--task", "dummy_disc", "--count", 2]
+    envs = start(there, "envs", *words)
+    scores = logdir / "scores.jsonl"
+    wait_for(lambda: len(rows(scores)) >= 4, "episodes", [run, envs])
+    assert run.stop() == 0, run.text()
+    assert envs.wait() == 0, envs.text()
+    assert "Ended 2 processes: the run has ended." in envs.text()
+    assert "did not acknowledge" not in run.text()
 
 
 def ports_of(machine):
@@ -171,7 +193,7 @@ def ports_of(machine):
 
 @pytest.mark.parametrize(
     ("script", "file"),
-    [("parallel_envs", "client.json"), ("parallel_replay", "server.json")],
+    [("parallel_envs", "env.json"), ("parallel_replay", "server.json")],
 )
 def test_without_keys_it_is_refused_at_start(machines, tmp_path, start, script, file):
     here, there = machines

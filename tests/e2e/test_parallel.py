@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e import parallel_run
 from tests.e2e.command import rows
-from tests.e2e.watching import LENGTH, Run, check_counts, lives, stored
+from tests.e2e.watching import LENGTH, Run, check_counts, incarnations, stored
 
 PAUSE = 2.0  # Seconds that an environment may be kept waiting by the end of another.
 MANY = 40  # Environments of a large machine, ten times as many as sequences in a batch.
@@ -81,8 +81,8 @@ SLOW = {
     ("--slow", "env", "--train_ratio", 50): "env: environments are busy",
     ("--slow", "policy", "--train_ratio", 50): "actor: it is busy",
     ("--slow", "train"): "learner: it waits only",
-    # Environments and policy take turns, so that neither is busy all the time.
-    ("--slow", "both", "--actor_batch", 4): "replay limiter: the learner waits",
+    # One environment and the policy take turns, so that neither is busy all the time.
+    ("--slow", "both", "--envs", 1): "replay limiter: the learner waits",
 }
 
 
@@ -120,7 +120,7 @@ def test_forty_environments_all_take_part(tmp_path):
     assert run.stop() == 0, run.output
     check_counts(run)
     replay = stored(tmp_path)
-    steps = np.bincount(np.unique(lives(replay), return_inverse=True)[1])
+    steps = np.bincount(np.unique(incarnations(replay), return_inverse=True)[1])
     replay.close()
     assert len(steps) == MANY, run.output
     assert steps.min() >= parallel_run.LIVED
@@ -205,11 +205,29 @@ def test_a_killed_role_is_replaced_and_nothing_is_lost(tmp_path, role):
     check_counts(run, agents=int(role == "agent"))
 
 
+def test_no_score_is_lost_with_the_agent_while_the_logger_hangs(tmp_path):
+    run = Run(tmp_path)
+    run.wait_episodes(8)
+    run.kill("logger", signal.SIGSTOP)
+    files = len(list((tmp_path / "replay").iterdir()))
+    more = files + 10  # Each of 64 steps.
+    run.wait_for(
+        lambda: len(list((tmp_path / "replay").iterdir())) > more,
+        "steps without logger",
+    )
+    run.kill("agent")
+    run.wait_restart("agent")
+    run.kill("logger", signal.SIGCONT)
+    run.wait_episodes(len(run.scores()) + 8)
+    assert run.stop() == 0, run.output
+    check_counts(run, agents=1)
+
+
 FAULTS = {
     "raise": "broken on purpose",
     "nan": "observation 'vector' is not finite",
-    "shape": r"observation 'vector' is \(3,\), its space says \(7,\)",
-    "missing": r"observation lacks keys \['vector'\]",
+    "shape": r"observation 'vector' has shape \(3,\), its space says \(7,\)",
+    "missing": "observation lacks 'vector'",
 }
 
 

@@ -7,6 +7,7 @@ import sys
 import psutil
 import pytest
 
+from embodied import rpc
 from tests.e2e.command import Command, logged_step, ports, rows, stored, wait_for
 
 LENGTH = 11  # Of replayed sequences in the block `debug`.
@@ -17,11 +18,12 @@ PLACED = ("parallel_logger", "parallel_replay", "parallel_envs")
 class Cluster:
     """A run whose roles are commands of their own, in one log directory."""
 
-    def __init__(self, directory, *flags):
+    def __init__(self, directory, *flags, explicit=True):
         self.directory = directory
         self.logdir = directory / "run"
         self.flags = ["--configs", "debug", "--random_agent", "--task", "dummy_disc"]
-        self.flags += ["--logdir", self.logdir, *ports(), "--run.budget", 99, *flags]
+        self.flags += ["--logdir", self.logdir, "--run.budget", 99, *flags]
+        self.flags += ports() if explicit else []
         self.commands = []
 
     def start(self, script, *flags):
@@ -79,7 +81,7 @@ def test_all_roles_elsewhere_end_with_the_run_and_it_resumes(cluster):
     run, *others = first
     assert "The run ended: agent completed the run." in run.text()
     for name, command in zip(("logger", "replay", "4 processes"), others, strict=True):
-        assert f"Ended {name}: the run is over." in command.text()
+        assert f"Ended {name}: the run has ended." in command.text()
     step = logged_step(cluster.logdir)
     assert step >= 1500
     cluster.check_counts()
@@ -163,6 +165,50 @@ def test_a_signal_ends_a_role_that_waits_for_the_others(cluster, script, number)
     assert command.stop(number, timeout=10) == 0, command.text()
     assert "Traceback" not in command.text()
     assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.mark.slow
+def test_replay_and_environments_join_with_one_address(tmp_path):
+    """They get settings and other addresses from there, and end with the run."""
+    replay_addr, address = (rpc.resolve("tcp://127.0.0.1:{auto}") for _ in range(2))
+    cluster = Cluster(tmp_path, "--replay.size", 10**6, explicit=False)
+    remote = ["--run.remote_envs=True", "--run.remote_replay=True"]
+    remote += ["--run.replay_addr", replay_addr, "--run.coordinator_addr", address]
+    words = [address, "replay", "--logdir", tmp_path / "disks"]
+    replay = Command(tmp_path / "replay.txt", "join", *words)
+    words = [address, "env", "--task", "dummy_disc", "--count", 2]
+    envs = Command(tmp_path / "envs.txt", "join", *words)
+    try:
+        run = cluster.start("parallel", *remote)
+        cluster.wait_episodes(4)
+        assert run.stop(signal.SIGTERM) == 0, run.text()
+        check_ends([replay, envs])
+    finally:
+        for command in (replay, envs, *cluster.commands):
+            command.kill()
+    assert "Ended replay: the run has ended." in replay.text()
+    assert "Ended 2 processes: the run has ended." in envs.text()
+    assert "did not" not in run.text()
+    found = stored(tmp_path / "disks", LENGTH)
+    assert found.total == logged_step(cluster.logdir)
+    found.close()
+
+
+@pytest.mark.slow
+def test_environments_of_this_machine_join_with_the_log_directory(tmp_path):
+    cluster = Cluster(tmp_path, explicit=False)
+    run = cluster.start("parallel", "--run.remote_envs=True")
+    wait_for((cluster.logdir / "coordinator.sock").exists, "socket", [run])
+    words = [cluster.logdir, "env", "--task", "dummy_disc"]
+    envs = Command(tmp_path / "envs.txt", "join", *words)
+    try:
+        cluster.wait_episodes(2)
+        assert run.stop() == 0, run.text()
+        check_ends([envs])
+    finally:
+        for command in (run, envs):
+            command.kill()
+    assert not (cluster.logdir / "coordinator.sock").exists()
 
 
 def refused(*flags):

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
+TIMEOUT = 120.0  # Seconds after which a run without what it should log has failed.
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -27,10 +29,13 @@ def test_roles_run_as_portal_processes_and_threads():
             start_new_session=True,
         )
         assert process.stdout is not None
+        deadline = threading.Timer(TIMEOUT, kill_group, [process.pid])
+        deadline.start()
         output = []
         for line in process.stdout:  # Ends with the run; its children hold the pipe.
             output.append(line)
             if line == "done\n":
                 break
+        deadline.cancel()
         kill_group(process.pid)
         assert output[-1] == "done\n", "".join(output)

@@ -12,13 +12,13 @@ import zmq
 
 from embodied import rpc
 from embodied.rpc import protocol
-from embodied.run.parallel import wire
+from embodied.run.parallel import routing
 from tests.e2e.command import Command, ports, rows, wait_for
 
 pytestmark = pytest.mark.slow
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
-ECHO = (protocol.REQUEST, 5, 1, 0, 0, b"no_such_method", b"\x92\x90\x80")
+ECHO = (protocol.REQUEST, 1, b"no_such_method", b"\x92\x90\x80")
 
 
 def split(address):
@@ -43,8 +43,6 @@ def send_nonsense(address, rng):
         for _ in range(200):
             parts = [rng.randbytes(rng.randint(0, 60)) for _ in range(3)]
             dealer.send_multipart(parts)
-        hello = protocol.pack(protocol.HELLO, 5, payload=b"\x90")
-        dealer.send_multipart(hello)
         dealer.send_multipart(protocol.pack(*ECHO))
         assert dealer.poll(20_000), "nobody answers"
 
@@ -59,7 +57,7 @@ def call_wrongly(addresses):
         assert isinstance(error, rpc.RemoteError), method
         client.close()
     client = rpc.Client(addresses["actor"])
-    obs = {wire.ENVID: np.zeros(1, np.int32), "image": np.zeros(3)}
+    obs = {routing.ENVID: np.zeros(1, np.int32), "image": np.zeros(3)}
     assert "missing keys" in str(client.act(obs).exception())
     client.close()
 

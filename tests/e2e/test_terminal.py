@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from embodied.run import signals
+from embodied.process import signals
 from embodied.testing.terminal import Terminal
 from tests.e2e.command import wait_for
 

@@ -64,8 +64,12 @@ class Run:
             if self.process.poll() is not None:
                 pytest.fail(f"the run ended before {what}:\n{self.printed()}")
             pause.wait(0.05)
-        os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill()
         pytest.fail(f"no {what} in {timeout} s:\n{self.printed()}")
+
+    def _kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def wait_episodes(self, amount):
         self.wait_for(lambda: len(self.scores()) >= amount, f"{amount} episodes")
@@ -92,7 +96,7 @@ class Run:
         return self.process.returncode
 
     def lived(self):
-        """How many lives of environments have made some steps."""
+        """How many incarnations of environments have made some steps."""
         return len(list((self.logdir / "pauses").glob("*.lived")))
 
     def scores(self):
@@ -106,7 +110,7 @@ class Run:
         try:
             self.output, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self._kill()
             pytest.fail(f"no end in {timeout} s:\n{self.printed()}")
         return self.process.returncode
 
@@ -130,7 +134,7 @@ def check_counts(run, untold=0, agents=0):
         batch = replay.sample(16)
         counts, first = batch["count"], batch["is_first"][:, 1:]
         following = np.diff(counts, axis=1) == 1
-        assert (following | first).all(), "stitched from two lives"
+        assert (following | first).all(), "stitched from two incarnations"
         assert (counts[:, 1:][first] == 0).all()
         assert (batch["latent/count"] == counts).all(), "carry of another episode"
     check_metrics(run, replay, untold)
@@ -143,9 +147,9 @@ def check_steps(run, replay, untold, agents):
     assert len(steps["serial"]) == replay.total
     assert len(np.unique(steps["serial"])) == replay.total, "stored twice"
     gaps = np.diff(steps["serial"]) != 1
-    lives = np.diff(steps["serial"] >> 32) != 0
+    restarted = np.diff(steps["serial"] >> 32) != 0
     assert steps["is_first"][1:][gaps].all(), "stitched over missing steps"
-    assert (gaps & ~lives).sum() <= agents * parallel_run.ENVS, (
+    assert (gaps & ~restarted).sum() <= agents * parallel_run.ENVS, (
         "acknowledged steps are missing"
     )
     starts = np.flatnonzero(steps["is_first"])
@@ -164,8 +168,8 @@ def columns(replay, *keys):
     return {key: value[order] for key, value in found.items()}
 
 
-def lives(replay):
-    """Of which life of an environment each step is."""
+def incarnations(replay):
+    """The incarnation of the environment of each step."""
     return columns(replay, "serial")["serial"] >> 32
 
 

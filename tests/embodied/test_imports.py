@@ -24,6 +24,7 @@ WITHOUT_JAX = [
     "dreamerv3.main",
     "dreamerv3.api",
     "dreamerv3.commands.check_env",
+    "dreamerv3.commands.doctor",
     "dreamerv3.commands.envs",
     *sorted(
         module.name

@@ -16,8 +16,8 @@ from unittest import mock
 
 import jax.numpy as jnp
 
-from dreamerv3 import imagination, learning, losses
-from dreamerv3.rssm import RSSM
+from dreamerv3.model import imagination, learning, losses
+from dreamerv3.model.rssm import RSSM
 from embodied.jax import inputs
 from tests.learning.harness import learn, reached
 from tests.learning.tasks import Corridor
@@ -38,23 +38,23 @@ def no_lambda_return():
 
 def no_reset():
     """Latents and actions run on into the next episode."""
-    original = RSSM.inputs
+    original = RSSM.observe_step
 
-    def ignoring(self, tokens, action, reset, noise):
-        return original(self, tokens, action, jnp.zeros_like(reset), noise)
+    def ignoring(self, latent, tokens, action, reset, noise):
+        return original(self, latent, tokens, action, jnp.zeros_like(reset), noise)
 
-    return mock.patch.object(RSSM, "inputs", ignoring)
+    return mock.patch.object(RSSM, "observe_step", ignoring)
 
 
 def wrong_shift():
     """Each step is told its own action instead of the one before."""
-    original = learning.Learner.sequence
+    original = learning.Dreamer.sequence
 
     def shifted(self, carry, data):
         seq = original(self, carry, data)
         return seq._replace(prevact=inputs.flatten(seq.action, self.actions))
 
-    return mock.patch.object(learning.Learner, "sequence", shifted)
+    return mock.patch.object(learning.Dreamer, "sequence", shifted)
 
 
 def no_continue():

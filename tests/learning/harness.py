@@ -11,8 +11,8 @@ import elements
 import numpy as np
 
 import embodied
-from dreamerv3 import config as settings
 from dreamerv3 import environments, main
+from dreamerv3.settings import config as settings
 from embodied.core import base
 
 WINDOW = 60  # Episodes that count together, about a thousand steps.

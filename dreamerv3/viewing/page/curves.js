@@ -3,6 +3,7 @@
 
 const curveCards = new Map();
 const wideCards = new Set();
+const hiddenNote = create("p", {class: "about note", hidden: ""});
 const visible = new IntersectionObserver(entries => {
   for (const entry of entries) {
     entry.target.card.seen = entry.isIntersecting;
@@ -17,15 +18,24 @@ class CurveCard {
     this.seen = false;
     this.asked = "";
     this.answer = null;
-    const close = create("button", {title: "Remove", onclick: () => toggleKey(key)}, "✕");
-    const wide = create("button", {title: "Larger", onclick: () => this.widen()}, "⤢");
+    const act = (label, text, onclick) => create("button", {title: label, "aria-label": `${label}: ${key}`, onclick}, text);
+    const close = act("Remove", "✕", () => toggleKey(key));
+    this.wide = act("Larger", "⤢", () => this.widen());
+    this.about = create("p", {class: "about"});
     const name = create("span", {class: "name", title: key}, key);
     this.node = create("article", {class: "card", "data-key": key},
-      create("h3", {}, name, create("small", {}, task || ""), wide, close));
+      create("h3", {}, name, create("small", {}, task || ""), this.wide, close), this.about);
     this.node.card = this;
     this.chart = new Chart(this.node, zoom => zoomAll(zoom));
+    this.chart.set([], {note: "loading …"});
+    this.node.setAttribute("aria-busy", "true");
+    this.explain();
     this.node.classList.toggle("wide", wideCards.has(this.id));
     visible.observe(this.node);
+  }
+
+  explain() {
+    this.about.textContent = this.about.title = meanings[this.key] || "";
   }
 
   get id() { return `${this.key} ${this.task || ""}`; }
@@ -42,7 +52,7 @@ class CurveCard {
 
   /** Ask for what is missing, if the card can be seen; draw what is there. */
   async update() {
-    if (!this.seen) return;
+    if (!this.seen && !this.node.hidden) return; // A hidden one is never seen.
     const runs = this.runs();
     const query = {key: this.key, x: state.axis, runs: idsOf(runs)};
     query.amount = runs.length > 16 ? 300 : 600;
@@ -73,10 +83,13 @@ class CurveCard {
       return {run, name: run.name, color: colors.get(run.id), x, y,
         faint: state.smooth && runs.length <= 12 ? mean : null, least: low, most: high};
     });
+    this.node.setAttribute("aria-busy", "false");
+    this.node.hidden = !known.busy && !curves.some(curve => curve.y.some(isFinite));
+    noteHidden();
     this.chart.view = state.zoom;
     this.chart.set(state.mode === "mean" ? this.groups(curves) : curves, {
-      axis: state.axis, log: state.log,
-      note: known.busy ? "reading …" : state.axis === "time" ? "no times kept" : "no values",
+      axis: state.axis, log: state.log, title: this.key,
+      note: known.busy ? "reading …" : state.log ? "no positive values" : "no values",
     });
     this.node.dataset.points = curves.reduce((sum, curve) => sum + curve.x.length, 0);
   }
@@ -96,6 +109,16 @@ class CurveCard {
       };
     });
   }
+}
+
+/** Name the metrics without a chart, as these runs have no values of them. */
+function noteHidden() {
+  const hidden = [...curveCards.values()].filter(card => card.node.hidden);
+  const names = [...new Set(hidden.map(card => card.key))].filter(
+    key => [...curveCards.values()].every(card => card.key !== key || card.node.hidden));
+  const why = state.axis === "time" ? "No values, or no times, of these runs" : "No values of these runs";
+  hiddenNote.textContent = names.length ? `${why}: ${names.join(", ")}` : "";
+  hiddenNote.hidden = !names.length;
 }
 
 function zoomAll(zoom) {
@@ -132,12 +155,13 @@ function showCurves() {
       curveCards.delete(id);
     }
   }
-  const same = wanted.length === root.children.length
-    && wanted.every((card, i) => root.children[i] === card.node);
-  if (!same) root.replaceChildren(...wanted.map(card => card.node));
+  const nodes = [...wanted.map(card => card.node), hiddenNote];
+  const same = nodes.length === root.children.length && nodes.every((node, i) => root.children[i] === node);
+  if (!same) root.replaceChildren(...nodes);
   if (!wanted.length) {
     const text = known.runs.length ? "Choose a metric on the left." : "No runs here yet.";
     root.replaceChildren(create("p", {class: "empty"}, text));
   }
+  noteHidden();
   for (const card of wanted) card.update();
 }

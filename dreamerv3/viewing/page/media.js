@@ -2,9 +2,11 @@
 "use strict";
 
 const mediaPage = {found: {}, key: null, index: null, playing: true, nodes: new Map(), built: false};
+const mediaMeanings = {};
 
 async function showMedia() {
   const runs = chosenRuns();
+  showLoading(document.getElementById("media"));
   mediaPage.found = await (await ask("/api/media", {runs: idsOf(runs)})).json();
   const keys = [...new Set(Object.values(mediaPage.found).flatMap(Object.keys))].sort();
   const root = document.getElementById("media");
@@ -24,6 +26,7 @@ async function showMedia() {
     select.replaceChildren(...keys.map(key => create("option", {value: key}, key)));
   }
   select.value = state.media;
+  explainMedia(state.media).catch(showError);
   stepMedia(0);
 }
 
@@ -32,17 +35,23 @@ function buildMedia(root) {
   root.replaceChildren(
     create("div", {class: "controls"},
       create("select", {id: "media-key", onchange: change, "aria-label": "What to show"}),
-      create("button", {id: "media-back", title: "Earlier step", onclick: () => stepMedia(-1)}, "◀"),
+      create("button", {id: "media-back", title: "Earlier step", "aria-label": "Earlier step", onclick: () => stepMedia(-1)}, "◀"),
       create("input", {id: "media-step", type: "range", min: 0, value: 0, "aria-label": "Step",
         oninput: event => { mediaPage.index = Number(event.target.value); stepMedia(0); }}),
-      create("button", {id: "media-next", title: "Later step", onclick: () => stepMedia(1)}, "▶"),
+      create("button", {id: "media-next", title: "Later step", "aria-label": "Later step", onclick: () => stepMedia(1)}, "▶"),
       create("output", {id: "media-label"}),
       create("button", {id: "media-play", onclick: () => playMedia(!mediaPage.playing)}, "Pause"),
       create("button", {title: "One frame back", onclick: () => stepFrame(-1)}, "frame −"),
       create("button", {id: "frame-next", title: "One frame on", onclick: () => stepFrame(1)}, "frame +")),
-    create("div", {class: "media", id: "media-cards"}));
+    create("div", {class: "media", id: "media-cards"}), create("p", {class: "about", id: "media-about"}));
   mediaPage.nodes.clear();
   mediaPage.built = true;
+}
+
+/** What is seen, in a sentence below it. */
+async function explainMedia(key) {
+  if (!(key in mediaMeanings)) Object.assign(mediaMeanings, await (await ask("/api/meanings", {key})).json());
+  if (key === state.media) document.getElementById("media-about").textContent = mediaMeanings[key];
 }
 
 function mediaSteps() {
@@ -82,20 +91,20 @@ function mediaCard(run, step) {
   const node = create("article", {class: "card", "data-address": address, "data-step": own},
     create("h3", {}, swatch, create("span", {class: "name", title: run.path}, run.name),
       create("small", {}, `step ${own.toLocaleString("en")}`)),
-    mediaElement(address, kind));
+    mediaElement(address, kind, `${state.media} of ${run.name}, step ${own}`));
   mediaPage.nodes.set(run.id, node);
   return node;
 }
 
-function mediaElement(address, kind) {
+function mediaElement(address, kind, label) {
   if (kind === "video") {
-    const video = create("video", {src: address, loop: "", playsinline: ""});
+    const video = create("video", {src: address, loop: "", playsinline: "", "aria-label": label});
     video.muted = true;
     video.autoplay = mediaPage.playing;
     return video;
   }
-  if (kind === "image") return create("img", {src: address, alt: state.media});
-  const text = create("pre");
+  if (kind === "image") return create("img", {src: address, alt: label});
+  const text = create("pre", {tabindex: "0", role: "region", "aria-label": label});
   ask(address).then(answer => answer.text()).then(content => { text.textContent = content; }, showError);
   return text;
 }

@@ -1,4 +1,4 @@
-// Line charts on a canvas: axes, bands, legend, read-out under the pointer, zoom by dragging.
+// Line charts on a canvas: axes, bands, legend, read-out by pointer or arrows, zoom by dragging.
 "use strict";
 
 /**
@@ -7,12 +7,12 @@
  */
 class Chart {
   constructor(root, onzoom) {
-    this.canvas = create("canvas");
-    this.top = create("canvas", {class: "top"});
+    this.canvas = create("canvas", {role: "img", tabindex: "0"});
+    this.top = create("canvas", {class: "top", "aria-hidden": "true"});
     this.note = create("div", {class: "note"});
     this.tip = create("div", {class: "tip", hidden: ""});
     this.plot = create("div", {class: "plot"}, this.canvas, this.top, this.note, this.tip);
-    this.legend = create("div", {class: "legend"});
+    this.legend = create("div", {class: "legend", role: "group", "aria-label": "Legend"});
     root.append(this.plot, this.legend);
     this.series = [];
     this.view = null;
@@ -21,17 +21,28 @@ class Chart {
     this.options = {axis: "step", log: false};
     this.top.onpointermove = event => this.move(event);
     this.top.onpointerleave = () => this.leave();
-    this.top.onpointerdown = event => this.press(event);
+    this.top.onpointerdown = event => this.grab(event);
     this.top.onpointerup = event => this.release(event);
     this.top.ondblclick = () => this.zoom(null);
+    this.canvas.onkeydown = event => this.press(event);
+    this.canvas.onblur = () => this.leave();
     new ResizeObserver(() => this.draw()).observe(this.plot);
   }
 
   set(series, options = {}) {
     this.series = series;
     Object.assign(this.options, options);
+    this.canvas.setAttribute("aria-label", this.describe());
     this.drawLegend();
     this.draw();
+  }
+
+  /** The chart in words: the last value of each line. */
+  describe() {
+    const shown = this.series.filter(item => item.y.some(isFinite)).slice(0, 24);
+    const last = shown.map(item => `${item.name} ${short([...item.y].filter(isFinite).pop(), 4)}`);
+    const axis = this.options.axis === "time" ? "time" : "steps";
+    return `${this.options.title || "Chart"} over ${axis}. Last values: ${last.join(", ") || "none"}`;
   }
 
   drawLegend() {
@@ -57,36 +68,19 @@ class Chart {
         if (x.length) { left = Math.min(left, x[0]); right = Math.max(right, x[x.length - 1]); }
       }
     }
-    for (const {x, y, low: l, high: h} of this.series) {
+    for (const {x, y, low: l, high: h, faint} of this.series) {
       for (let i = 0; i < x.length; i++) {
         if (x[i] < left || x[i] > right) continue;
-        for (const value of [y[i], l ? l[i] : y[i], h ? h[i] : y[i]]) {
+        for (const value of [y[i], l ? l[i] : y[i], h ? h[i] : y[i], faint ? faint[i] : y[i]]) {
           if (!isFinite(value) || (this.options.log && value <= 0)) continue;
           if (value < low) low = value;
           if (value > high) high = value;
         }
       }
     }
-    [low, high] = this.roomForFaint(left, right, low, high);
     if (left > right) [left, right] = [0, 1];
     if (left === right) { const room = Math.abs(left) * 0.1 || 1; left -= room; right += room; }
     return {left, right, ...this.pad(low, high)};
-  }
-
-  /** More room for lines before smoothing, but not so much that outliers flatten the rest. */
-  roomForFaint(left, right, low, high) {
-    if (this.options.log) return [low, high];
-    const most = (high - low) * 0.5;
-    let [least, greatest] = [low, high];
-    for (const {x, faint} of this.series) {
-      for (let i = 0; faint && i < x.length; i++) {
-        const value = faint[i];
-        if (x[i] < left || x[i] > right || !isFinite(value)) continue;
-        least = Math.min(least, Math.max(value, low - most));
-        greatest = Math.max(greatest, Math.min(value, high + most));
-      }
-    }
-    return [least, greatest];
   }
 
   pad(low, high) {
@@ -101,6 +95,8 @@ class Chart {
   draw() {
     const box = this.plot.getBoundingClientRect();
     if (!box.width || !box.height) return;
+    // What can be scrolled has to be in reach of the keyboard.
+    this.legend.tabIndex = this.legend.scrollHeight > this.legend.clientHeight ? 0 : -1;
     const ratio = window.devicePixelRatio || 1;
     for (const canvas of [this.canvas, this.top]) {
       canvas.width = Math.round(box.width * ratio);
@@ -197,9 +193,26 @@ class Chart {
   // Pointer: read-out, and zoom by dragging.
 
   move(event) {
-    if (!this.area) return;
     const box = this.top.getBoundingClientRect();
-    const at = event.clientX - box.left, height = event.clientY - box.top;
+    this.point(event.clientX - box.left, event.clientY - box.top, box);
+  }
+
+  /** Arrow keys move the read-out. */
+  press(event) {
+    const {area} = this;
+    const change = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    if (!area || !change) return;
+    event.preventDefault();
+    event.stopPropagation(); // It has a meaning of its own on the page of videos.
+    const from = this.at ?? (change > 0 ? area.l : area.r);
+    const at = Math.max(area.l, Math.min(area.r, from + change * (area.r - area.l) / 40));
+    this.point(at, area.t, this.top.getBoundingClientRect());
+    this.at = at;
+    this.canvas.setAttribute("aria-label", `${this.describe()}. ${this.tip.innerText}`);
+  }
+
+  point(at, height, box) {
+    if (!this.area) return;
     const pen = this.top.getContext("2d");
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.clearRect(0, 0, this.top.width, this.top.height);
@@ -256,13 +269,14 @@ class Chart {
 
   leave() {
     if (this.from !== undefined) return;
+    this.at = undefined;
     this.tip.hidden = true;
     const pen = this.top.getContext("2d");
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.clearRect(0, 0, this.top.width, this.top.height);
   }
 
-  press(event) {
+  grab(event) {
     if (event.button !== 0) return;
     this.from = event.clientX - this.top.getBoundingClientRect().left;
     this.top.setPointerCapture(event.pointerId);

@@ -8,6 +8,7 @@ const state = {
   tab: "curves", axis: "step", mode: "seeds", smooth: 0.5, split: null, log: false,
   keys: null, hidden: new Set(), filter: "", zoom: null, media: null,
 };
+let meanings = {}; // Of metrics, a line each.
 let known = {version: -1, runs: [], keys: [], busy: true, progress: 0};
 
 function loadState() {
@@ -76,6 +77,13 @@ async function ask(path, query = {}) {
   const answer = await fetch(`${path}?${new URLSearchParams(query)}`);
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
   return answer;
+}
+
+const element = id => document.getElementById(id);
+
+/** Say that an answer is awaited, where there is nothing else to see yet. */
+function showLoading(root) {
+  if (!root.children.length) root.append(create("p", {class: "empty"}, "Loading …"));
 }
 
 function idsOf(runs) {

@@ -8,6 +8,7 @@ async function showSettings() {
   const runs = chosenRuns().slice(0, MOST_COLUMNS);
   const asked = idsOf(runs);
   if (asked !== settingsPage.asked) {
+    showLoading(document.getElementById("settings"));
     settingsPage.answer = await (await ask("/api/settings", {runs: asked})).json();
     settingsPage.asked = asked;
     buildSettings(runs);
@@ -26,7 +27,7 @@ function buildSettings(runs) {
   document.getElementById("settings").replaceChildren(
     create("div", {class: "controls"}, filter, create("label", {}, only, "only what differs"),
       create("span", {class: "dim"}, hidden > 0 ? `first ${MOST_COLUMNS} of the chosen runs` : "")),
-    create("div", {class: "frame"}, create("table", {class: "grid", id: "settings-table"})));
+    frame("Settings", create("table", {class: "grid", id: "settings-table"})));
 }
 
 /** A row a key; marked where the runs differ, coloured where a run leaves the default. */
@@ -50,14 +51,20 @@ function fillSettings(runs) {
   document.getElementById("settings-table").replaceChildren(head, ...(rows.length ? rows : [empty]));
 }
 
+/** A table that can be scrolled, also by keyboard. */
+function frame(label, table) {
+  return create("div", {class: "frame", role: "region", tabindex: "0", "aria-label": label}, table);
+}
+
 async function showHealth() {
   const runs = chosenRuns();
+  showLoading(document.getElementById("health"));
   const found = await (await ask("/api/health", {runs: idsOf(runs)})).json();
   const rates = [...new Set(Object.values(found).flatMap(h => Object.keys(h.rates)))].sort();
   const names = ["run", "step", "last write", ...rates, "restarts", "processes"];
   const rows = runs.filter(run => found[run.id]).map(run => healthRow(run, found[run.id], rates));
   const table = create("table", {class: "grid"}, create("tr", {}, ...names.map(n => create("th", {}, n))), ...rows);
-  document.getElementById("health").replaceChildren(rows.length ? create("div", {class: "frame"}, table)
+  document.getElementById("health").replaceChildren(rows.length ? frame("Health", table)
     : create("p", {class: "empty"}, "No runs chosen."));
 }
 
@@ -66,13 +73,16 @@ function healthRow(run, health, rates) {
   const alive = roles.some(role => role.alive);
   const restarts = roles.reduce((sum, role) => sum + role.restarts, 0);
   const cells = roles.map(role => create("span", {class: "role", title: `pid ${role.pid}`},
-    create("i", {class: `dot ${role.alive ? "on" : alive ? "off" : ""}`}), role.name,
+    create("i", {class: `dot ${role.alive ? "on" : alive ? "off" : ""}`, role: "img",
+      "aria-label": role.alive ? "running" : "ended"}), role.name,
     role.restarts ? create("b", {}, `↻${role.restarts}`) : null));
   const note = roles.length ? (alive ? null : create("span", {class: "dim"}, "ended: "))
     : create("span", {class: "dim"}, "one process, or on another machine");
   const bottleneck = health.bottleneck ? create("div", {class: "dim"}, health.bottleneck) : null;
   return create("tr", {},
-    create("td", {}, create("i", {class: `dot ${run.active ? "on" : ""}`}), " ", run.name),
+    create("td", {}, create("i", {class: `dot ${run.active ? "on" : ""}`, role: "img",
+      "aria-label": run.active ? "active" : "not active"}), " ", run.name,
+    run.error ? create("div", {class: "error"}, `⚠ ${run.error}`) : null),
     create("td", {class: "number"}, run.step.toLocaleString("en")),
     create("td", {class: "number"}, health.silent === null ? "–" : `${duration(health.silent)} ago`),
     ...rates.map(key => create("td", {class: "number"}, short(health.rates[key]))),

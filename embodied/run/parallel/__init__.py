@@ -4,7 +4,6 @@ from embodied.run.parallel.actor import parallel_actor as parallel_actor
 from embodied.run.parallel.agent import parallel_agent as parallel_agent
 from embodied.run.parallel.env import parallel_env as parallel_env
 from embodied.run.parallel.env import parallel_envs as parallel_envs
-from embodied.run.parallel.guest import parallel_guest as parallel_guest
 from embodied.run.parallel.launch import combined as combined
 from embodied.run.parallel.learner import parallel_learner as parallel_learner
 from embodied.run.parallel.learner import parallel_stream as parallel_stream

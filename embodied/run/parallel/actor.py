@@ -13,77 +13,113 @@ import elements
 import numpy as np
 
 from embodied import rpc
-from embodied.core import base, spacefile
+from embodied.core import base
 from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
-from embodied.run import restore, role
-from embodied.run.parallel import bottleneck, options, roster, wire
+from embodied.process.context import Context
+from embodied.run.parallel import (
+    bottleneck,
+    connections,
+    routing,
+    shutdown,
+)
+from embodied.run.parallel.answers import LastAnswers
 from embodied.run.parallel.outbox import Outbox
+from embodied.run.parallel.steps import StepNumbers
+from embodied.run.settings import Given, RunSettings
 
 CLOSE_TIMEOUT = 5.0  # Seconds to wait for policy calls that run at the end.
-FORGET_AFTER = 300.0  # Seconds after which the state of a silent environment is freed.
 
 
 def parallel_actor(
-    agent: base.Agent, barrier: threading.Barrier, args: elements.Config
+    agent: base.Agent,
+    barrier: threading.Barrier,
+    args: Given,
+    ctx: Context | None = None,
 ) -> None:
     """Serve `act` until the run has its steps or is asked to stop."""
-    args = options.complete(args)
+    args, ctx = RunSettings.of(args), ctx or Context.of(barrier)
     barrier.wait()  # The learner has restored its checkpoint.
-    replay = wire.connect(args.replay_addr, "actor", args)
-    logger = wire.LoggerLink("actor", args)
-    outbox = make_outbox(replay, logger, args)
-    enroll = wire.Forward(replay.enroll)
-    actor = Actor(agent, outbox, args.envs_per_process, enroll)
-    server = make_server(actor, agent, enroll, args)
-    due_log, part = Seconds(args.log_every), role.Part("actor")
+    replay = connections.connect(args.replay_addr, "actor", args, ctx)
+    logger = connections.LoggerLink("actor", args, ctx)
+    outbox = make_outbox(replay, logger, args, ctx)
+    departures = make_departures(args)
+    actor = Actor(
+        agent, outbox, args.envs_per_process, partial(first_number, ctx), departures
+    )
+    server = make_server(actor, agent, args)
+    due_log, part = Seconds(args.log_every), ctx.part("actor")
     with contextlib.ExitStack() as stack:
         for each in (part, logger, replay):
             stack.callback(each.close)
         server.start(block=False)
         stack.callback(server.close)
-        while not outbox.wait_total(args.steps, timeout=0.5) and not role.stopping():
-            wire.check(server)
+        while not outbox.wait_total(args.steps, timeout=0.5) and not ctx.stopping():
+            connections.check(server)
             if actor.progressed():
                 part.beat()
             if due_log():
-                metrics = actor.stats() | wire.prefixed("server/actor", server.stats())
-                logger.add(metrics | wire.prefixed("client/actor", replay.stats()))
+                metrics = actor.stats() | connections.prefixed(
+                    "server/actor", server.stats()
+                )
+                logger.add(
+                    metrics | connections.prefixed("client/actor", replay.stats())
+                )
+        if departures and not ctx.aborted() and not departures.end():
+            shutdown.warn_unacknowledged("environments")
         finish(server, outbox, replay)
         logger.add(actor.stats())
-        if not role.stopping():
-            role.complete()
+        if not ctx.stopping():
+            ctx.complete()
 
 
 def make_outbox(
-    replay: rpc.Client, logger: wire.LoggerLink, args: elements.Config
+    replay: rpc.Client, logger: connections.LoggerLink, args: RunSettings, ctx: Context
 ) -> Outbox:
     """The way of the steps to the replay and the logger.
 
     While the learner compiles, the limiter holds steps back; a learner that takes
     longer than `agent_timeout` to use them is given up by the supervisor.
     """
-    for steps in replay.recent().result():  # What an actor before could not tell.
+    state = replay.take_over(ctx.first_number).result()
+    for steps in state["unlogged"]:
         logger.tran(steps)
     return Outbox(
-        partial(add_batch, replay, args.agent_timeout),
+        partial(add_batch, replay, args.agent_timeout, state["actor"]),
         logger.tran,
         recorded=(0, args.envs),
-        total=replay.total().result(),
+        total=state["total"],
         limit=args.steps,
+        stopping=ctx.stopping,
+        logged=replay.logged,
     )
 
 
-def add_batch(replay: rpc.Client, timeout: float, steps: base.Batch) -> rpc.Future:
+def add_batch(
+    replay: rpc.Client, timeout: float, actor: int, steps: base.Batch
+) -> rpc.Future:
     """Send steps to the replay, which has to take them in time."""
-    return replay.call("add_batch", (steps,), timeout=timeout)
+    return replay.call("add_batch", (steps, actor), timeout=timeout)
 
 
-def make_server(
-    actor: Actor, agent: base.Agent, enroll: Callable[[], int], args: elements.Config
-) -> rpc.BatchServer:
-    """A server, not started, with all that environments may ask for."""
-    server = rpc.BatchServer(args.actor_addr, "actor", keys=wire.server_keys(args))
+def make_departures(args: RunSettings) -> shutdown.Departures | None:
+    """How environments learn of the end that know nothing but the actor's address.
+
+    Others learn it from the coordinator; those of this machine are stopped.
+    """
+    if not args.remote_envs or args.launcher != "local":
+        return None
+    return shutdown.Departures(args.envs + args.eval_envs)
+
+
+def first_number(ctx: Context) -> int:
+    """What numbers begin at that the actor gives to steps without one."""
+    return max(ctx.first_number, time.time_ns())
+
+
+def make_server(actor: Actor, agent: base.Agent, args: RunSettings) -> rpc.BatchServer:
+    """A server, not started, that acts for environments."""
+    server = connections.serve(args.actor_addr, "actor", args, connections.ENV)
     server.bind(
         "act",
         actor.act,
@@ -91,15 +127,10 @@ def make_server(
         workers=args.actor_threads,
         batch=batch_size(args),
         timeout=args.actor_timeout,
-        spaces={**agent.obs_space, **wire.ROUTING},
-        defaults=wire.DEFAULTS,
+        spaces={**observed(agent), **routing.SPACES},
+        defaults=routing.DEFAULTS,
+        optional=base.LOG_PREFIX,  # Whatever environments log.
     )
-    reception = make_reception(agent, enroll, args)
-    server.bind("enroll", reception.enroll_placed if args.remote_envs else enroll)
-    for name in ("greet", "join"):
-        server.bind(name, getattr(reception, name))
-    for name in ("stay", "leave"):
-        server.bind(name, getattr(reception.roster, name))
     return server
 
 
@@ -113,19 +144,12 @@ def finish(server: rpc.BatchServer, outbox: Outbox, replay: rpc.Client) -> None:
     outbox.flush()
 
 
-def make_reception(
-    agent: base.Agent, enroll: Callable[[], int], args: elements.Config
-) -> roster.Reception:
-    """Where environments that come and go get numbers beyond those of the run."""
-    members = roster.Roster(roster.location(args), args.envs + args.eval_envs)
-    spaces = spacefile.encode(agent.obs_space, agent.act_space)
-    config = restore.meta(args)["config"]
-    facts = {key: config[key] for key in ("seed", "task") if key in config}
-    facts["rows"] = batch_size(args)
-    return roster.Reception(members, enroll, spaces, facts)
+def observed(agent: base.Agent) -> base.Spaces:
+    """Observations that environments must send; their logs are optional."""
+    return {k: v for k, v in agent.obs_space.items() if base.is_stored(k)}
 
 
-def batch_size(args: elements.Config) -> int:
+def batch_size(args: RunSettings) -> int:
     """Rows per policy call: at most all environments, by default half of them."""
     envs = args.envs + args.eval_envs
     size = args.actor_batch if args.actor_batch > 0 else max(1, envs // 2)
@@ -187,15 +211,20 @@ class Actor:
         agent: base.Agent,
         outbox: Outbox,
         envs_per_process: int = 1,
-        enroll: Callable[[], int] = int,
+        first: Callable[[], int] = time.time_ns,
+        departures: shutdown.Departures | None = None,
     ):
         slots = getattr(agent, "slots", None)
         self._policy: Policy = slots() if slots else CarryPolicy(agent)
         self._outbox = outbox
         self._per_process = envs_per_process
-        self._numbers = Numbers(enroll)
-        self._seen: dict[int, float] = {}  # Environment to the time of its last step.
-        self._next_forget = time.monotonic() + FORGET_AFTER
+        self._numbers = StepNumbers(first)
+        self._departures = departures
+        self._no_reply = {
+            key: np.zeros((0, *space.shape), space.dtype)
+            for key, space in agent.act_space.items()
+        } | {base.RESET: np.zeros(0, bool)}
+        self._answers = LastAnswers(time.monotonic)
         self._fps = elements.FPS()
         self._timer = Timer(time.monotonic)
         self._since = time.monotonic()
@@ -206,16 +235,43 @@ class Actor:
         self._lock = threading.Lock()  # Of the policy and the figures.
 
     def act(self, rows: base.Batch, count: int) -> tuple[base.Batch, base.Batch]:
-        """Actions for the first `count` rows, and the steps for `post`."""
+        """Actions for the first `count` rows, and the new steps for `post`."""
+        if self._departures:
+            self._departures.see(rows[routing.ENVID][:count].tolist())
         with self._timer.section("wait"):
             self._outbox.wait_room()
         obs = {key: value[:count] for key, value in rows.items()}
-        obs[wire.SEQ] = self._numbers.fill(obs[wire.SEQ], obs[wire.ENVID])
+        obs[routing.SEQ] = self._numbers.fill(obs[routing.SEQ], obs[routing.ENVID])
         with self._under_way(), self._lock, self._timer.section("policy"):
-            actions, outs = self._choose(obs)
-            self._fps.step(count - int(np.count_nonzero(obs[wire.IS_EVAL])))
-            self._env_seconds += float(obs[wire.ENV_TIME].sum())
-            self._env_rows += count
+            envids, seqs = obs[routing.ENVID].tolist(), obs[routing.SEQ].tolist()
+            new = self._answers.find_new(envids, seqs, obs[base.IS_FIRST])
+            if new.all():
+                reply, steps = self._act(obs)
+                self._answers.keep(envids, seqs, reply)
+                return reply, steps
+            return self._act_partly(obs, new)
+
+    def _act_partly(
+        self, obs: base.Batch, new: np.ndarray
+    ) -> tuple[base.Batch, base.Batch]:
+        """Act for the new rows, and answer the others without the policy."""
+        part = {key: value[new] for key, value in obs.items()}
+        envids, seqs = part[routing.ENVID].tolist(), part[routing.SEQ].tolist()
+        if len(envids):
+            reply, steps = self._act(part)
+            self._answers.keep(envids, seqs, reply)
+        else:
+            reply, steps = self._no_reply, part
+        envids, seqs = obs[routing.ENVID].tolist(), obs[routing.SEQ].tolist()
+        return self._answers.complete(envids, seqs, new, reply), steps
+
+    def _act(self, obs: base.Batch) -> tuple[base.Batch, base.Batch]:
+        """Replies and steps of rows that are all new."""
+        count = len(obs[routing.ENVID])
+        actions, outs = self._choose(obs)
+        self._fps.step(count - int(np.count_nonzero(obs[routing.IS_EVAL])))
+        self._env_seconds += float(obs[routing.ENV_TIME].sum())
+        self._env_rows += count
         # The action of a last step is never applied, so it must carry no signal.
         last = obs[base.IS_LAST]
         actions = {k: _mask(v, ~last) for k, v in actions.items()}
@@ -234,7 +290,7 @@ class Actor:
     def stats(self) -> base.Metrics:
         """Speed, states kept, and where the time of actor and environments goes.
 
-        `fps/env` is how fast the environments would be if nobody kept them waiting;
+        `fps/env` is how fast the environments would be without waiting for actions;
         environments that share a process take turns.
         """
         timer = self._timer.stats()
@@ -256,7 +312,7 @@ class Actor:
         busy = min(1.0, timer.get("policy/share", 0.0))
         wait = min(1.0, timer.get("wait/share", 0.0))
         stats |= {bottleneck.ACTOR_BUSY: busy, bottleneck.ACTOR_WAIT: wait}
-        return stats | wire.prefixed("timer/actor", timer)
+        return stats | connections.prefixed("timer/actor", timer)
 
     @contextlib.contextmanager
     def _under_way(self) -> Iterator[None]:
@@ -271,10 +327,10 @@ class Actor:
 
     def _choose(self, obs: base.Batch) -> tuple[base.Batch, base.Batch]:
         """Actions and outputs; each mode and each repeated row is a call of its own."""
-        names = obs[wire.ENVID].tolist()
-        self._remember(names)
-        groups = split(names, obs[wire.IS_EVAL].tolist())
-        seen = {k: v for k, v in obs.items() if _observed(k)}
+        names = obs[routing.ENVID].tolist()
+        self._policy.free(self._answers.forget_silent())
+        groups = split(names, obs[routing.IS_EVAL].tolist())
+        seen = {k: v for k, v in obs.items() if base.is_stored(k)}
         if len(groups) == 1:
             return self._policy.act(names, seen, groups[0][0])
         parts = [
@@ -288,51 +344,13 @@ class Actor:
             [o for _, o in parts], order
         )
 
-    def _remember(self, names: Sequence[int]) -> None:
-        now = time.monotonic()
-        self._seen.update(dict.fromkeys(names, now))
-        if now >= self._next_forget:
-            self._next_forget = now + FORGET_AFTER
-            gone = [n for n, seen in self._seen.items() if seen < now - FORGET_AFTER]
-            self._policy.free(gone)
-            for name in gone:
-                del self._seen[name]
-
-
-class Numbers:
-    """Numbers the steps of environments that do not number them by themselves.
-
-    Each environment gets a life of its own when it first comes, so that its numbers
-    are larger than those of all that were called the same before.
-    """
-
-    def __init__(self, enroll: Callable[[], int]):
-        self._enroll = enroll
-        self._last: dict[int, int] = {}
-        self._lock = threading.Lock()
-
-    def fill(self, seqs: np.ndarray, envids: np.ndarray) -> np.ndarray:
-        """The numbers of steps, with those that are missing."""
-        rows = np.flatnonzero(seqs == wire.UNNUMBERED)
-        if not len(rows):
-            return seqs
-        seqs = seqs.copy()
-        with self._lock:
-            for row in rows:
-                envid = int(envids[row])
-                if envid not in self._last:
-                    self._last[envid] = self._enroll() << wire.LIFE_BITS
-                self._last[envid] += 1
-                seqs[row] = self._last[envid]
-        return seqs
-
 
 def split(
     names: Sequence[int], evals: Sequence[bool]
 ) -> list[tuple[base.Mode, list[int]]]:
     """Rows by mode, each environment at most once per group.
 
-    A restarted environment may be in a batch twice, for its earlier life, too.
+    A restarted environment may be in a batch twice, also for its former incarnation.
     """
     groups: dict[tuple[int, bool], list[int]] = {}
     counts: dict[int, int] = {}
@@ -342,10 +360,6 @@ def split(
         groups.setdefault((turn, is_eval), []).append(row)
     ordered = sorted(groups.items())
     return [("eval" if is_eval else "train", rows) for (_, is_eval), rows in ordered]
-
-
-def _observed(key: str) -> bool:
-    return key not in wire.ROUTING and not key.startswith(base.LOG_PREFIX)
 
 
 def _mask(value: Any, live: np.ndarray) -> np.ndarray:

@@ -60,12 +60,12 @@ class Bottleneck:
 
 
 def describe(shares: Mapping[str, float]) -> str:
-    """The role that everybody waits for, and how one can tell.
+    """The role that the others wait for, and the figures that show it.
 
-    Whoever hardly waits is what holds the others up. A learner that waits for batches
-    waits for the replay itself or, if the limiter holds them back, for new steps:
-    then for the actor or the environments, if those are busy all the time. If nobody
-    is, it is the train ratio that keeps the learner idle.
+    A role that hardly waits is the bottleneck. A learner that waits for batches waits
+    for the replay or, if the limiter holds them back, for new steps: then for the actor
+    or the environments, if they are busy all the time. If neither is, the train ratio
+    keeps the learner idle.
     """
     waits = shares.get(LEARNER_WAIT, 1.0)
     held, kept = shares.get(SAMPLE_WAIT, waits), shares.get(INSERT_WAIT, 0.0)

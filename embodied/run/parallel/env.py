@@ -1,10 +1,10 @@
-"""The env role: steps environments with the actions it is told."""
+"""The env role: steps environments with the actions that the actor chooses."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import elements
@@ -13,91 +13,143 @@ import numpy as np
 from embodied import rpc
 from embodied.core import base
 from embodied.core.batchenv import BatchEnv, make_batch
-from embodied.run import role
-from embodied.run.parallel import options, placed, wire
-from embodied.run.supervisor import Role
+from embodied.process.context import Context, StoppedError
+from embodied.process.supervisor import Role
+from embodied.run.parallel import (
+    connections,
+    member,
+    placed,
+    routing,
+)
+from embodied.run.settings import Given, RunSettings
 
 ACT_TIMEOUT = 600.0  # Seconds; a learner that compiles keeps everybody waiting.
-AWAY = (rpc.ServerRestarted, TimeoutError)  # Nobody knows what the actor has seen.
 
 
 def parallel_env(
     make_env: bytes | Callable[[int], base.Env],
     envid: int | Sequence[int],
-    args: elements.Config,
+    args: Given,
     is_eval: bool = False,
     keys: rpc.ClientKeys | None = None,
+    ctx: Context | None = None,
 ) -> None:
-    """Step one or several environments until asked to stop or the run is over.
+    """Step one or several environments until asked to stop or the run has ended.
 
     Without `keys` to connect with, those in the log directory are taken, if any.
     """
-    args = options.complete(args)
+    args, ctx = RunSettings.of(args), ctx or Context()
     envids = [envid] if isinstance(envid, int) else list(envid)
-    make = wire.factory(make_env)
-    worker = EnvWorker(make_batch(make, envids), envids, is_eval)
+    make = connections.factory(make_env)
+    numbered = args.transport != connections.PORTAL
+    worker = EnvWorker(make_batch(make, envids), envids, is_eval, numbered)
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close)
-        stack.enter_context(contextlib.suppress(role.StoppedError))  # While it waits.
+        stack.enter_context(contextlib.suppress(StoppedError))  # While it waits.
         name = f"env{envids[0]}"
-        keys = keys or wire.client_keys(args)
-        client = wire.reach(args.actor_addr, keys, name, on_restart="fail")
+        keys = keys or connections.client_keys(args, connections.ENV)
+        client = connections.reach(args.actor_addr, keys, name, ctx, args.transport)
         stack.callback(client.close)
-        run(worker, client)
+        worker.begin(ctx.first_number)
+        run(worker, client, ctx)
 
 
-def run(worker: EnvWorker, client: rpc.Client) -> None:
-    """Exchange observations for actions, until the run is over."""
-    try:
-        worker.begin(enroll(client))
+def joined_env(
+    make_env: bytes | Callable[[int], base.Env],
+    invitation: member.Invitation,
+    entry: member.Entry,
+    is_eval: bool = False,
+    ctx: Context | None = None,
+) -> None:
+    """Join a run and step environments until asked to stop or the run has ended.
+
+    A process that lost its lease joins again, perhaps with other numbers.
+    """
+    ctx = ctx or Context()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(StoppedError))
+        stack.enter_context(suppress_end())
+        own = member.Member(invitation, entry, ctx)
+        stack.callback(own.close)
+        worker = None
+        while not ctx.stopping():
+            found = own.join()
+            ctx.beat()
+            numbers = found["numbers"]
+            if worker is None:
+                envs = make_batch(connections.factory(make_env), numbers)
+                numbered = found["transport"] != connections.PORTAL
+                worker = EnvWorker(envs, numbers, is_eval, numbered)
+                stack.callback(worker.close)
+            else:
+                elements.print(f"Joined again as environments {numbers}.", flush=True)
+            worker.move(numbers)
+            worker.begin(found["incarnation"] << routing.INCARNATION_BITS)
+            with contextlib.suppress(member.LeaseLostError):
+                place = (found["actor_addr"], invitation.keys, entry.name)
+                client = connections.reach(*place, ctx, found["transport"], own.keep)
+                with contextlib.closing(client):
+                    run(worker, client, ctx, own.keep)
+                return
+
+
+def run(
+    worker: EnvWorker,
+    client: rpc.Client,
+    ctx: Context,
+    keep: Callable[[], None] | None = None,
+) -> None:
+    """Exchange observations for actions, until asked to stop or the run has ended.
+
+    `keep` is called meanwhile, by default the heartbeat; what it raises ends the loop.
+    """
+    keep = keep or ctx.beat
+    with suppress_end():
         action = worker.reset_action()
-        while not role.stopping():
-            rows = worker.step(action)
-            future = client.call("act", (rows,), timeout=ACT_TIMEOUT)
-            try:
-                action = role.await_result(future)
-            except AWAY:
-                # The next actor does not know these episodes: abandon them.
-                action = worker.reset_action()
+        while not ctx.stopping():
+            keep()
+            action = worker.follow(action, client, ctx, keep)
+
+
+@contextlib.contextmanager
+def suppress_end() -> Iterator[None]:
+    """Suppress the error which says that the run has ended."""
+    try:
+        yield
     except rpc.RemoteError as error:
-        if not wire.is_over(error):
+        if not connections.is_over(error):
             raise
-
-
-def enroll(client: rpc.Client) -> int:
-    """The number of this life, asked for until there is an actor that answers."""
-    while True:
-        try:
-            return role.await_result(client.call("enroll", timeout=ACT_TIMEOUT))
-        except AWAY:
-            continue
 
 
 class EnvWorker:
     """Several environments of one process, stepped together."""
 
-    def __init__(self, envs: BatchEnv, envids: Sequence[int], is_eval: bool):
+    def __init__(
+        self,
+        envs: BatchEnv,
+        envids: Sequence[int],
+        is_eval: bool,
+        numbered: bool = True,
+    ):
+        """With `numbered` false, rows have the keys of the seeds and no others."""
         assert len(envs) == len(envids), (len(envs), envids)
         self._envs = envs
+        self._numbered = numbered
         size = len(self._envs)
         self._seq = 0
         self._routing = {
-            wire.ENVID: np.asarray(envids, np.int32),
-            wire.IS_EVAL: np.full(size, is_eval),
+            routing.ENVID: np.asarray(envids, np.int32),
+            routing.IS_EVAL: np.full(size, is_eval),
         }
 
     def move(self, envids: Sequence[int]) -> None:
         """Call the environments by other numbers from here on."""
         assert len(envids) == len(self._envs), (len(self._envs), envids)
-        self._routing[wire.ENVID] = np.asarray(envids, np.int32)
+        self._routing[routing.ENVID] = np.asarray(envids, np.int32)
 
-    def begin(self, life: int) -> None:
-        """Number steps from here on as those of a life of this process.
-
-        Numbers of an earlier life are smaller, so that its steps are never mistaken
-        for these.
-        """
-        self._seq = life << wire.LIFE_BITS
+    def begin(self, first: int) -> None:
+        """Number steps from `first` on, beyond the numbers of earlier processes."""
+        self._seq = first
 
     def reset_action(self) -> base.Batch:
         """The action that starts a new episode everywhere.
@@ -119,11 +171,34 @@ class EnvWorker:
         size = len(self._envs)
         duration = (time.monotonic() - start) / size
         self._seq += 1
+        if not self._numbered:
+            return {**obs, **self._routing}
         counts = {
-            wire.SEQ: np.full(size, self._seq, np.int64),
-            wire.ENV_TIME: np.full(size, duration, np.float32),
+            routing.SEQ: np.full(size, self._seq, np.int64),
+            routing.ENV_TIME: np.full(size, duration, np.float32),
         }
         return {**obs, **self._routing, **counts}
+
+    def follow(
+        self,
+        action: base.Batch,
+        client: rpc.Client,
+        ctx: Context,
+        keep: Callable[[], None],
+    ) -> base.Batch:
+        """Take a step, and return the actions that the actor chooses next.
+
+        An actor that replaced another one does not know these episodes, and resets
+        environments in the middle of theirs. Neither such an episode nor one whose
+        action does not come in time is continued.
+        """
+        rows = self.step(action)
+        try:
+            action = ctx.wait(client.call_rows("act", rows, ACT_TIMEOUT), keep)
+        except TimeoutError:
+            return self.reset_action()
+        abandoned = np.asarray(action[base.RESET]) & ~np.asarray(rows[base.IS_LAST])
+        return self.reset_action() if abandoned.any() else action
 
     def close(self) -> None:
         self._envs.close()
@@ -132,18 +207,17 @@ class EnvWorker:
 def parallel_envs(
     make_env_train: bytes | Callable[[int], base.Env],
     make_env_eval: bytes | Callable[[int], base.Env],
-    args: elements.Config,
+    args: Given,
 ) -> None:
     """Run all environments of the run on this machine, supervised."""
-    args = options.complete(args)
+    args = RunSettings.of(args)
     placed.supervise(env_roles(make_env_train, make_env_eval, args))
 
 
 def env_roles(
     make_env_train: Any,
     make_env_eval: Any,
-    args: elements.Config,
-    keys: rpc.ClientKeys | None = None,
+    args: RunSettings,
 ) -> list[Role]:
     """One role per env process; evaluation ids follow the training ones."""
     train = range(args.envs)
@@ -156,7 +230,7 @@ def env_roles(
         for start in range(ids.start, ids.stop, args.envs_per_process):
             group = tuple(ids[start - ids.start :][: args.envs_per_process])
             name = f"{'eval' if is_eval else 'env'}{group[0]}"
-            target = (make, group, args, is_eval, keys)
+            target = (make, group, args, is_eval)
             roles.append(
                 Role(
                     name,

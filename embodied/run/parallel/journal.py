@@ -47,7 +47,7 @@ class Journal:
             raise OSError(errno.ENOSPC, f"cannot write to {self._path}")
 
     def clear(self) -> None:
-        """Forget all entries, since a checkpoint contains them; numbers go on."""
+        """Forget all entries, since a checkpoint contains them; numbers continue."""
         self._file.truncate(0)
 
     def close(self) -> None:

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial as bind
+from typing import Any, NamedTuple
 
 import elements
 
 from embodied import rpc
-from embodied.cluster import scout
-from embodied.core import base, parcel
-from embodied.rpc.address import is_local, unlink
-from embodied.run.parallel import farewell, options, wire
+from embodied.cluster import discovery
+from embodied.core import base, pickling, runfiles
+from embodied.process.incarnations import Incarnations
+from embodied.process.supervisor import Role, Stop, Supervisor
+from embodied.rpc import address as addressing
+from embodied.run.parallel import connections, shutdown
 from embodied.run.parallel.agent import parallel_agent
+from embodied.run.parallel.coordinator import Coordinator, own_socket, serve
 from embodied.run.parallel.env import env_roles
 from embodied.run.parallel.logger import parallel_logger
+from embodied.run.parallel.membership import ENV, LEARNER
 from embodied.run.parallel.replay import parallel_replay
-from embodied.run.supervisor import Role, Supervisor
+from embodied.run.settings import Given, RunSettings
 
 # Stages in which roles are stopped: senders before receivers.
-ENVS, AGENT, FAREWELL, REPLAY, LOGGER = range(5)
-ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
+ENVS, FLEET, AGENT, LEARNERS, REPLAY, LOGGER = range(6)
 LOCAL, RAY = "local", "ray"  # Who starts the environments.
 FLEET_GRACE = 20.0  # Seconds to end what runs on a cluster.
+FORMER = "lives"  # File of older runs, in the checkpoints of the replay.
+
+
+class Factories(NamedTuple):
+    """What makes the parts of a run: callables, or pickled ones."""
+
+    agent: bytes | Callable[[], base.Agent]
+    replay_train: bytes | Callable[[], base.Replay]
+    replay_eval: bytes | Callable[[], base.Replay]
+    env_train: bytes | Callable[[int], base.Env]
+    env_eval: bytes | Callable[[int], base.Env]
+    stream: bytes | Callable[[base.Replay, base.Mode], base.Stream]
+    logger: bytes | Callable[[], elements.Logger]
 
 
 def combined(
@@ -34,59 +52,98 @@ def combined(
     make_env_eval: Callable[[int], base.Env],
     make_stream: Callable[[base.Replay, base.Mode], base.Stream],
     make_logger: Callable[[], elements.Logger],
-    args: elements.Config,
+    args: Given,
 ) -> None:
     """Launch every role, supervise them, and block until the run ends."""
-    args = options.complete(args)
-    expects_guests = rpc.AUTO not in args.actor_addr  # It can be told to others.
-    open_addresses = [name for name in ADDRESSES if rpc.AUTO in args[name]]
-    on_ray = args.launcher == RAY
-    args = resolve(open_up(args) if on_ray else args)
+    args = RunSettings.of(args)
+    opened = [name for name, where in addresses(args).items() if rpc.AUTO in where]
+    args = resolve(open_up(args) if args.launcher == RAY else args)
     provide_keys(args)
-    factories = (make_replay_train, make_replay_eval, make_stream)
-    replays = tuple(map(parcel.dumps, factories))
-    env_train, env_eval = map(parcel.dumps, (make_env_train, make_env_eval))
-    logger, agent = parcel.dumps(make_logger), parcel.dumps(make_agent)
-    make_role = bind(Role, budget=args.budget, grace=args.stop_timeout, essential=True)
-    slow = {"hang": args.agent_timeout, "start": args.agent_timeout}
-    slow["thread"] = not args.agent_process
-    roles = []
-    if not args.remote_logger:
-        roles.append(make_role("logger", parallel_logger, (logger, args), LOGGER))
-    if not args.remote_replay:
-        roles.append(make_role("replay", parallel_replay, (*replays, args), REPLAY))
-    roles.append(make_role("agent", parallel_agent, (agent, args), AGENT, **slow))
-    if on_ray:
-        roles.append(fleet_role(env_train, env_eval, args))
-    elif not args.remote_envs:
-        roles += env_roles(env_train, env_eval, args)
-    apart = args.remote_envs or args.remote_replay or args.remote_logger
-    if expects_guests or apart or args.learners > 1:
-        grace = farewell.longest(args)
-        target = farewell.parallel_farewell
-        told = (args, not on_ray)
-        roles.append(make_role("farewell", target, told, FAREWELL, grace=grace))
-    status = pathlib.Path(args.logdir).expanduser() / "roles.json"
+    make = Factories(
+        make_agent,
+        make_replay_train,
+        make_replay_eval,
+        make_env_train,
+        make_env_eval,
+        make_stream,
+        make_logger,
+    )
     try:
-        reason = Supervisor(roles, status).run(args.duration)
+        reason = run(make_roles(Factories(*map(pickling.dumps, make)), args), args)
     finally:
-        for name in open_addresses:  # A role that was killed leaves its socket.
-            unlink(args[name])
+        for name in opened:  # A role that was killed leaves its socket.
+            addressing.unlink(addresses(args)[name])
     elements.print(f"The run ended: {reason}.", flush=True)
 
 
-def open_up(args: elements.Config) -> elements.Config:
-    """Let other machines reach the actor, as the environments are there."""
-    address = args.actor_addr
+def run(roles: Sequence[Role], args: RunSettings) -> str:
+    """Run roles and coordinate what joins them; returns why the run ended."""
+    logdir = pathlib.Path(args.logdir).expanduser()
+    former = runfiles.checkpoints(logdir, "replay") / FORMER
+    issue = Incarnations(logdir / runfiles.INCARNATION, former).next
+    with serve(args, issue) as coordinator:
+        others = make_others(coordinator, args)
+        status = logdir / runfiles.ROLES
+        reason = Supervisor(roles, status, issue, others).run(args.duration)
+    coordinator.members.clear()  # No member can leave any more.
+    return reason
+
+
+def make_others(coordinator: Coordinator, args: RunSettings) -> dict[int, Stop]:
+    """What ends processes of other supervisors, by the stage of the run's own roles."""
+    others: dict[int, Stop] = {
+        ENVS: bind(end_members, coordinator, ENV, "environments"),
+        LEARNERS: bind(end_members, coordinator, LEARNER, "learners"),
+    }
+    if args.remote_replay:
+        others[REPLAY] = bind(shutdown.end_role, "replay", args.replay_addr, args)
+    if args.remote_logger:
+        others[LOGGER] = bind(shutdown.end_role, "logger", args.logger_addr, args)
+    return others
+
+
+def end_members(
+    coordinator: Coordinator, role: str, what: str, hurry: Callable[[], bool]
+) -> None:
+    """End the members of a role."""
+    if not coordinator.end(role, hurry) and not hurry():
+        shutdown.warn_unacknowledged(what)
+
+
+def make_roles(make: Factories, args: RunSettings) -> list[Role]:
+    """The roles that the launcher starts; `args` has all addresses."""
+    on_ray = args.launcher == RAY
+    make_role = bind(Role, budget=args.budget, grace=args.stop_timeout, essential=True)
+    slow: dict[str, Any] = {"hang": args.agent_timeout, "start": args.agent_timeout}
+    slow["thread"] = not args.agent_process
+    roles = []
+    if not args.remote_logger:
+        logger = (make.logger, args)
+        roles.append(make_role("logger", parallel_logger, logger, LOGGER))
+    if not args.remote_replay:
+        replays = (make.replay_train, make.replay_eval, make.stream, args)
+        roles.append(make_role("replay", parallel_replay, replays, REPLAY))
+    agent = (make.agent, args)
+    roles.append(make_role("agent", parallel_agent, agent, AGENT, **slow))
+    if on_ray:
+        roles.append(fleet_role(make.env_train, make.env_eval, args))
+    elif not args.remote_envs:
+        roles += env_roles(make.env_train, make.env_eval, args)
+    return roles
+
+
+def open_up(args: RunSettings) -> RunSettings:
+    """Let other machines join, as the environments are there."""
+    address = args.coordinator_addr
     if address == rpc.AUTO:
-        address = f"tcp://{scout.look(args.ray.address).host}:{rpc.AUTO}"
-    return args.update(actor_addr=address, remote_envs=True)
+        address = f"tcp://{discovery.look(args.ray.address).host}:{rpc.AUTO}"
+    return dataclasses.replace(args, coordinator_addr=address, remote_envs=True)
 
 
-def fleet_role(env_train: bytes, env_eval: bytes, args: elements.Config) -> Role:
+def fleet_role(env_train: Any, env_eval: Any, args: RunSettings) -> Role:
     """The role that has environments run on a Ray cluster.
 
-    It ends with the farewell, from which the environments hear that the run is over.
+    It ends after the environments, which are members of the run.
     """
     from embodied.cluster.fleet import parallel_fleet  # Imports this package.
 
@@ -94,31 +151,65 @@ def fleet_role(env_train: bytes, env_eval: bytes, args: elements.Config) -> Role
         "fleet",
         parallel_fleet,
         (env_train, env_eval, args),
-        FAREWELL,
+        FLEET,
         budget=args.budget,
         grace=FLEET_GRACE,
     )
 
 
-def resolve(args: elements.Config) -> elements.Config:
-    """Fill in the addresses that were left open."""
-    return args.update({name: rpc.resolve(args[name]) for name in addresses(args)})
+def is_protected(name: str, args: RunSettings) -> bool:
+    """Whether the server at an address has keys; the learner is always on ZeroMQ."""
+    return args.transport != connections.PORTAL or name == "learner_addr"
 
 
-def addresses(args: elements.Config) -> list[str]:
-    """Settings that say where the servers of a run are."""
-    return [*ADDRESSES, *(["learner_addr"] if args.learners > 1 else [])]
+def resolve(args: RunSettings) -> RunSettings:
+    """Fill in the addresses that were left open.
+
+    If other machines may join, what they connect to is opened to them, too.
+    """
+    place = rpc.resolve(own_socket(args))
+    found: dict[str, Any] = addresses(args) | {"coordinator_addr": place}
+    if addressing.is_local(place):
+        if found.get("learner_addr") == rpc.AUTO:  # JAX has no other sockets.
+            found["learner_addr"] = f"tcp://127.0.0.1:{rpc.AUTO}"
+    else:
+        host = place.rpartition(":")[0]
+        called = ["actor_addr", "learner_addr"]
+        called += ["logger_addr"] if args.remote_replay else []
+        for name in called:
+            if found.get(name) == rpc.AUTO and is_protected(name, args):
+                found[name] = f"{host}:{rpc.AUTO}"
+    free = f"localhost:{rpc.AUTO}" if args.transport == connections.PORTAL else rpc.AUTO
+    for name, where in found.items():
+        found[name] = rpc.resolve(free if where == rpc.AUTO else where)
+    return dataclasses.replace(args, **found)
 
 
-def provide_keys(args: elements.Config) -> None:
+def addresses(args: RunSettings) -> dict[str, str]:
+    """Where the servers of a run are, by the name of the setting."""
+    found = {
+        "coordinator_addr": args.coordinator_addr,
+        "actor_addr": args.actor_addr,
+        "replay_addr": args.replay_addr,
+        "logger_addr": args.logger_addr,
+    }
+    return found | ({"learner_addr": args.learner_addr} if args.learners > 1 else {})
+
+
+def provide_keys(args: RunSettings) -> None:
     """Make keys for a run that other machines can reach; the first start does.
 
     Raises `KeyFileError` if keys are there that its roles could not use.
     """
-    local = all(is_local(args[name]) for name in addresses(args))
-    directory = wire.keys_directory(args)
+    local = all(map(addressing.is_local, addresses(args).values()))
+    directory = connections.keys_directory(args)
     if not local and not directory.exists():
-        rpc.make_keys(directory)
-        elements.print(f"Other machines need the client key in {directory}.")
-    wire.server_keys(args)
-    wire.client_keys(args)
+        rpc.make_keys(directory, connections.CLIENTS)
+        place = args.coordinator_addr.removeprefix("tcp://")
+        elements.print(
+            f"Keys of this run are in {directory}. On another machine, with the key of "
+            f"its role: dreamerv3 join {place} --key FILE ROLE"
+        )
+    connections.server_keys(args, *connections.CLIENTS)
+    for name in connections.CLIENTS:
+        connections.client_keys(args, name)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
+from typing import Any
 
 import elements
 import numpy as np
@@ -14,10 +18,12 @@ from embodied import rpc
 from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
-from embodied.core.usage import Usage, make_usage
-from embodied.run import restore, role
-from embodied.run.learn import Learner, Reporter
-from embodied.run.parallel import bottleneck, options, wire
+from embodied.core.usage import Usage
+from embodied.process.context import Context, StoppedError
+from embodied.run import restore
+from embodied.run.learner import Learner, Reporter
+from embodied.run.parallel import bottleneck, connections
+from embodied.run.settings import Given, RunSettings
 
 LOOKAHEAD = 2  # Batches asked for before they are needed.
 MAX_UPDATES = 4  # Latents on their way back before the learner waits for the replay.
@@ -26,19 +32,23 @@ ATTEMPTS = 6  # Unanswered calls in a row; meanwhile a hung replay is replaced.
 
 
 def parallel_learner(
-    agent: base.Agent, barrier: threading.Barrier, args: elements.Config
+    agent: base.Agent,
+    barrier: threading.Barrier,
+    args: Given,
+    ctx: Context | None = None,
 ) -> None:
-    """Restore, let the actor go, and train until asked to stop."""
-    args = options.complete(args)
-    client = wire.connect(args.replay_addr, "learner", args)
-    logger = wire.LoggerLink("learner", args)
-    part = role.Part("learner")
-    replay, held_out = (RemoteReplay(client, m, part.beat) for m in ("train", "eval"))
+    """Restore, let the actor start, and train until asked to stop."""
+    args, ctx = RunSettings.of(args), ctx or Context.of(barrier)
+    client = connections.connect(args.replay_addr, "learner", args, ctx)
+    logger = connections.LoggerLink("learner", args, ctx)
+    part = ctx.part("learner")
+    wait = partial(ctx.wait, beat=part.beat)
+    replay, held_out = (RemoteReplay(client, m, wait) for m in ("train", "eval"))
     learner = Learner(agent, replay, parallel_stream, args)
     evaluation = Reporter(agent, held_out, parallel_stream, args, mode="eval")
     items = {"agent": agent, "learner": learner}
     checkpoint = Checkpoint(restore.directory(args), items, meta=restore.meta(args))
-    usage = make_usage(args)
+    usage = Usage(args.usage)
     restore.restore(checkpoint, agent, args)
     barrier.wait()
     due_log, due_report = Seconds(args.log_every), Seconds(args.report_every)
@@ -47,12 +57,12 @@ def parallel_learner(
         for each in (part, logger, client, checkpoint):
             stack.callback(each.close)
         if replay.total >= args.steps:  # The run was complete before it was started.
-            role.complete()
+            ctx.complete()
             return
-        with contextlib.suppress(role.StoppedError):  # While waiting for a batch.
-            while not role.stopping():
+        with contextlib.suppress(StoppedError):  # While waiting for a batch.
+            while not ctx.stopping():
                 learner.update()
-                part.dirty = True
+                part.unsaved = True
                 part.beat()
                 if due_report():
                     report(learner, evaluation, logger)
@@ -67,22 +77,24 @@ def parallel_learner(
         learner.flush()
         if note := learner.untrained_note():
             elements.print(note, color="yellow", flush=True)
-        if role.completed():
+        if ctx.completed():
             report(learner, evaluation, logger)
         logger.add(learner.stats())
 
 
-def report(learner: Learner, evaluation: Reporter, logger: wire.LoggerLink) -> None:
+def report(
+    learner: Learner, evaluation: Reporter, logger: connections.LoggerLink
+) -> None:
     """Log metrics and videos on replayed and on held-out data."""
-    logger.add(wire.prefixed("report", learner.report()))
-    logger.add(wire.prefixed("eval", evaluation()))
+    logger.add(connections.prefixed("report", learner.report()))
+    logger.add(connections.prefixed("eval", evaluation()))
 
 
 def stats(learner: Learner, usage: Usage) -> base.Metrics:
     """Metrics since the last call, and what share of the time it waited."""
     metrics = learner.stats()
     waited = min(1.0, metrics.get("timer/learner/batch/share", 0.0))
-    figures = wire.prefixed("usage/agent", usage.stats())
+    figures = connections.prefixed("usage/agent", usage.stats())
     return {**metrics, **figures, bottleneck.LEARNER_WAIT: waited}
 
 
@@ -93,11 +105,11 @@ class RemoteReplay:
         self,
         client: rpc.Client,
         mode: base.Mode,
-        beat: Callable[[], None] = role.beat,
+        wait: Callable[[rpc.Future], Any] = methodcaller("result"),
     ):
         self.client = client
         self._mode = mode
-        self._beat = beat
+        self._wait = wait
         self.patient = False  # Whether to wait although asked to stop.
         self._updates: deque[rpc.Future] = deque()
 
@@ -118,14 +130,12 @@ class RemoteReplay:
             self._updates.popleft().result()
 
     def wait(self, future: rpc.Future) -> base.Batch:
-        """The result; waiting for a batch is a sign of life."""
-        if self.patient:
-            return future.result()
-        return role.await_result(future, self._beat)
+        """The result of a call for a batch."""
+        return future.result() if self.patient else self._wait(future)
 
     def stats(self) -> base.Metrics:
         """Figures of the client."""
-        return wire.prefixed("client/learner", self.client.stats())
+        return connections.prefixed("client/learner", self.client.stats())
 
 
 def parallel_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
@@ -138,6 +148,7 @@ class RemoteStream(base.Stream):
     """Calls a method ahead of time and returns the results in order.
 
     An empty batch means that the limiter held the batch back for a while: ask again.
+    Draws of training batches are numbered, so that a repeated one spends no credit.
     """
 
     def __init__(self, replay: RemoteReplay, method: str, lookahead: int):
@@ -145,14 +156,15 @@ class RemoteStream(base.Stream):
         self._method = method
         self.lookahead = lookahead
         self._futures: deque[rpc.Future] = deque()
+        self._learner = secrets.randbits(62)
+        self._draws = 0
 
     def __next__(self) -> base.Batch:
         batch: base.Batch = {}
         unanswered = 0
         while not batch:
             while len(self._futures) < 1 + self.lookahead:
-                future = self._replay.client.call(self._method, timeout=SAMPLE_TIMEOUT)
-                self._futures.append(future)
+                self._futures.append(self._draw())
             try:
                 batch = self._replay.wait(self._futures.popleft())
                 unanswered = 0
@@ -161,6 +173,12 @@ class RemoteStream(base.Stream):
                 if unanswered == ATTEMPTS:
                     raise
         return batch
+
+    def _draw(self) -> rpc.Future:
+        self._draws += 1
+        numbered = self._method == "sample_batch_train"
+        args = ((self._learner, self._draws),) if numbered else ()
+        return self._replay.client.call(self._method, args, timeout=SAMPLE_TIMEOUT)
 
     def save(self) -> None:
         return None

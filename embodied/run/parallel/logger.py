@@ -4,55 +4,63 @@ from __future__ import annotations
 
 import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import elements
 import numpy as np
 
-from embodied import rpc
-from embodied.core import base
+from embodied.core import base, runfiles
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.episodes import EpisodeTracker
-from embodied.core.usage import Processes, make_usage
+from embodied.core.usage import Processes, Usage
 from embodied.metrics.summary import kind
-from embodied.run import restore, role
-from embodied.run.parallel import options, wire
+from embodied.process.context import Context
+from embodied.run import restore
+from embodied.run.parallel import connections, routing
 from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
 from embodied.run.parallel.journal import Journal
-from embodied.run.parallel.outbox import FLAGS, STEP
+from embodied.run.parallel.outbox import STEP
+from embodied.run.parallel.steps import StepsError, receive
+from embodied.run.settings import Given, RunSettings
+
+MAX_SENDERS = 256  # Whose last number is kept; a role that restarts is a new one.
+NEEDED = (base.REWARD, base.IS_FIRST, base.IS_LAST)  # To follow episodes.
 
 
 def parallel_logger(
-    make_logger: bytes | Callable[[], elements.Logger], args: elements.Config
+    make_logger: bytes | Callable[[], elements.Logger],
+    args: Given,
+    ctx: Context | None = None,
 ) -> None:
     """Serve `add` and `tran` until asked to stop."""
-    args = options.complete(args)
+    args, ctx = RunSettings.of(args), ctx or Context()
     directory = restore.directory(args, "logger")
-    board = Scoreboard(wire.factory(make_logger)(), directory, args)
-    server = rpc.Server(args.logger_addr, "logger", keys=wire.server_keys(args))
-    ending = wire.Ending()
+    board = Scoreboard(connections.factory(make_logger)(), directory, args)
+    server = connections.serve(args.logger_addr, "logger", args)
+    ending = connections.Ending(ctx)
     server.bind("add", board.add)
     server.bind("tran", board.tran)
     server.bind("end", ending)
     server.start(block=False)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
-    usage = make_usage(args)
-    envs = Processes(directory.parents[1] / "roles.json", ("env", "eval"))
+    usage = Usage(args.usage)
+    envs = Processes(directory.parents[1] / runfiles.ROLES, ("env", "eval"))
     try:
-        while not role.wait_stop(0.2):
-            role.beat()
-            wire.check(server)
+        while not ctx.wait_stop(0.2):
+            ctx.beat()
+            connections.check(server)
             if due_log():
-                board.add(wire.prefixed("server/logger", server.stats()))
-                board.add(wire.prefixed("usage/logger", usage.stats()))
-                board.add(wire.prefixed("usage/envs", envs.stats()))
+                board.add(connections.prefixed("server/logger", server.stats()))
+                board.add(connections.prefixed("usage/logger", usage.stats()))
+                board.add(connections.prefixed("usage/envs", envs.stats()))
                 board.write()
             elif due_save():
                 board.write()
     finally:
-        ending.done()  # Whoever asked was the last to send something.
+        board.write()
+        ending.done()  # The caller was the last one to send something.
         server.close()
         board.write()
         board.close()
@@ -68,7 +76,7 @@ class Scoreboard:
     """
 
     def __init__(
-        self, logger: elements.Logger, directory: pathlib.Path, args: elements.Config
+        self, logger: elements.Logger, directory: pathlib.Path, args: RunSettings
     ):
         self._logger = logger
         self._lock = threading.Lock()  # The logger is not safe for threads.
@@ -77,18 +85,30 @@ class Scoreboard:
         self._stats = elements.Agg()
         self._bottleneck = Bottleneck()
         self._seqs: dict[int, int] = {}  # Environment to its last step seen.
+        self._senders: dict[str, int] = {}  # To the number of their last metrics.
         meta = restore.meta(args)
         self._checkpoint = Checkpoint(directory, {"logger": self}, meta=meta)
         self._journal = Journal(directory / "journal")
         self._noted = 0  # Entries of the journal that the checkpoint contains.
         self._recover()
 
-    def add(self, metrics: base.Metrics) -> None:
-        """Metrics of a role, by their full names."""
-        self._note("add", metrics)
+    def add(self, metrics: base.Metrics, number: Sequence[Any] | None = None) -> None:
+        """Metrics of a role, by their full names.
+
+        `number` is the sender and a count that grows, by which metrics that are sent
+        again are recognised.
+        """
+        if number is None:
+            self._note("add", metrics)
+        else:
+            self._note("numbered", [metrics, *number])
 
     def tran(self, steps: base.Batch) -> None:
-        """Steps that the replay has stored, with the number of all training steps."""
+        """Steps that the replay has stored, with the number of all training steps.
+
+        Without that number (`step`), the training steps that arrive here are counted.
+        Steps without `seq` count again if the call is repeated.
+        """
         self._note("tran", steps)
 
     def write(self) -> None:
@@ -112,6 +132,7 @@ class Scoreboard:
             "train": self._train.save(),
             "eval": self._eval.save(),
             "seqs": {str(envid): seq for envid, seq in self._seqs.items()},
+            "senders": dict(self._senders),
             "outputs": [o.save() if hasattr(o, "save") else None for o in outputs],
         }
 
@@ -121,6 +142,7 @@ class Scoreboard:
         self._train.load(data["train"])
         self._eval.load(data["eval"])
         self._seqs = {int(envid): seq for envid, seq in data["seqs"].items()}
+        self._senders = dict(data.get("senders", {}))  # Not in runs of release 0.1.
         for output, written in zip(self._logger.outputs, data["outputs"], strict=False):
             if written is not None and hasattr(output, "load"):
                 output.load(written)
@@ -144,29 +166,45 @@ class Scoreboard:
 
     def _apply(self, method: str, payload: Any) -> None:
         """Take a call, or raise and be as before: all that can fail comes first."""
-        if method == "add":
-            for name, value in payload.items():
-                kind(name, value)  # Refuses what no output could show.
-            for name in (TRAINED, *SHARES):
-                float(payload.get(name, 0))
-            self._logger.add(payload)
-            self._bottleneck.see(payload)
+        if method == "numbered":
+            metrics, sender, number = payload
+            if number > self._senders.get(sender, 0):
+                self._add_metrics(metrics)
+                self._senders.pop(sender, None)  # The newest sender is the last one.
+                self._senders[sender] = number
+                while len(self._senders) > MAX_SENDERS:
+                    del self._senders[next(iter(self._senders))]
+        elif method == "add":
+            self._add_metrics(payload)
         else:
-            _check_steps(payload)
-            self._add_steps(payload)
+            arrays = receive(payload, NEEDED)
+            total = arrays.pop(STEP, None)
+            _check_arrays(arrays)
+            self._add_steps(arrays, None if total is None else int(total))
 
-    def _add_steps(self, steps: base.Batch) -> None:
+    def _add_metrics(self, metrics: base.Metrics) -> None:
+        for name, value in metrics.items():
+            kind(name, value)  # Rejects what no output could show.
+        for name in (TRAINED, *SHARES):
+            float(metrics.get(name, 0))
+        self._logger.add(metrics)
+        self._bottleneck.see(metrics)
+
+    def _add_steps(self, steps: base.Batch, total: int | None) -> None:
         """Count steps that are new; a step may be sent again after a restart."""
-        step = max(int(steps[STEP]), int(self._logger.step))
-        self._logger.step.load(step)
-        arrays = {key: value for key, value in steps.items() if key != STEP}
-        envids, seqs = arrays[wire.ENVID].tolist(), arrays[wire.SEQ].tolist()
-        new = np.array(list(map(self._is_new, envids, seqs)))
-        is_eval = arrays[wire.IS_EVAL]
-        self._add_rows(arrays, new & ~is_eval, self._train, "")
-        self._add_rows(arrays, new & is_eval, self._eval, "eval/")
+        envids, seqs = steps[routing.ENVID].tolist(), steps[routing.SEQ].tolist()
+        new = np.array(list(map(self._is_new, envids, seqs)), bool)
+        is_eval = steps[routing.IS_EVAL]
+        step = int(self._logger.step)
+        if total is None:
+            total = step + int(np.count_nonzero(new & ~is_eval))
+        self._logger.step.load(max(total, step))
+        self._add_rows(steps, new & ~is_eval, self._train, "")
+        self._add_rows(steps, new & is_eval, self._eval, "eval/")
 
     def _is_new(self, envid: int, seq: int) -> bool:
+        if seq == routing.UNNUMBERED:
+            return True
         if seq <= self._seqs.get(envid, -1):
             return False
         self._seqs[envid] = seq
@@ -178,25 +216,17 @@ class Scoreboard:
         if not rows.any():
             return
         part = {key: value[rows] for key, value in steps.items()}
-        for episode in tracker.add_batch(part, part[wire.ENVID].tolist()):
+        for episode in tracker.add_batch(part, part[routing.ENVID].tolist()):
             self._logger.add(episode.metrics(), prefix=f"{prefix}episode")
             self._logger.add(episode.videos, prefix=f"{prefix}epstats")
-            self._stats.add(wire.prefixed(f"{prefix}epstats", episode.stats))
+            self._stats.add(connections.prefixed(f"{prefix}epstats", episode.stats))
 
 
-def _check_steps(steps: base.Batch) -> None:
-    """Refuse steps of which a part could not be counted."""
-    int(steps[STEP])
-    rows = len(steps[wire.ENVID])
-    for key in FLAGS:
-        if np.shape(steps[key]) != (rows,):
-            raise ValueError(f"'{key}' has shape {np.shape(steps[key])}, not ({rows},)")
+def _check_arrays(steps: base.Batch) -> None:
+    """Reject steps that could only be counted in part."""
+    rows = len(steps[routing.ENVID])
     for key, value in steps.items():
-        if key == STEP:
-            continue
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
-            raise TypeError(f"'{key}' is no array of numbers but {type(value)}")
+            raise StepsError(f"'{key}' is not an array of numbers but {type(value)}")
         if value.shape[:1] != (rows,):
-            raise ValueError(f"'{key}' has shape {value.shape} for {rows} rows")
-    if steps[wire.IS_EVAL].dtype != bool:
-        raise TypeError(f"'{wire.IS_EVAL}' is {steps[wire.IS_EVAL].dtype}, not bool")
+            raise StepsError(f"'{key}' has shape {value.shape} for {rows} rows")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from embodied.core import base
-from embodied.run import role
-from embodied.run.parallel import wire
+from embodied.run.parallel import routing
 
 MAX_PENDING = 64  # Batches on their way before acting waits for the replay.
+CONFIRM_EVERY = 16  # Batches that the logger has before the replay may forget them.
 STEP = "step"  # Key of the number of training steps ever stored.
-FLAGS = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL, *wire.ROUTING)
+FLAGS = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL, *routing.SPACES)
 
 
 class Outbox:
@@ -25,7 +26,8 @@ class Outbox:
     `add_batch(steps)` and `tran(steps)` return futures; the replay answers with the
     number of training steps it ever stored, which is the step counter of the run. Of
     more training steps than `limit` the surplus is not sent, so that a run has exactly
-    as many as it was asked for.
+    as many as it was asked for. `logged(step)` is called once the logger has all steps
+    before that number, so that the replay need not keep them for another actor.
     """
 
     def __init__(
@@ -35,14 +37,21 @@ class Outbox:
         recorded: tuple[int, ...] = (),
         total: int = 0,
         limit: float = math.inf,
+        stopping: Callable[[], bool] = bool,
+        logged: Callable[[int], Any] = int,
     ):
         self.total = total
         self._limit = limit
+        self._stopping = stopping
         self._coming = 0  # Training steps that are sent and not yet in `total`.
         self._add_batch = add_batch
         self._tran = tran
+        self._logged = logged
+        self._unlogged: deque[tuple[int, Any]] = deque()  # Step and the future of it.
+        self._acknowledged = 0  # Batches since the replay heard of any.
         self._recorded = recorded  # Environments whose images go to the logger.
         self._pending = 0
+        self._flushed = False
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._sent: queue.SimpleQueue = queue.SimpleQueue()
@@ -54,7 +63,7 @@ class Outbox:
         with self._changed:
             while self._pending >= MAX_PENDING and not self._error:
                 self._changed.wait(1.0)
-                if role.stopping():
+                if self._stopping():
                     return
 
     def wait_total(self, amount: int, timeout: float) -> bool:
@@ -66,10 +75,13 @@ class Outbox:
         return self.total >= amount
 
     def send(self, steps: base.Batch) -> None:
-        """Send a batch of steps; batches arrive in this order."""
+        """Send a batch of steps; batches arrive in this order.
+
+        After `flush` nothing is sent, since the logger would not hear of it.
+        """
         with self._changed:
             steps, count = self._within_limit(steps)
-            if not len(steps[wire.ENVID]):
+            if self._flushed or not len(steps[routing.ENVID]):
                 return
             self._pending += 1
             self._coming += count
@@ -82,6 +94,9 @@ class Outbox:
 
     def flush(self) -> None:
         """Wait until everything has arrived."""
+        with self._changed:
+            self._flushed = True
+            self._changed.wait_for(lambda: not self._pending)
         self._sent.put(None)
         self._thread.join()
         if self._error:
@@ -97,10 +112,23 @@ class Outbox:
             try:
                 total = max(total, future.result())
                 for part in self._parts(steps):
-                    self._tran({**part, STEP: total})
+                    self._unlogged.append((total, self._tran({**part, STEP: total})))
+                self._confirm()
             except BaseException as error:
                 self._error = self._error or error
             self._settled(count, total)
+
+    def _confirm(self) -> None:
+        """Report to the replay what the logger has acknowledged."""
+        step = 0
+        while self._unlogged and self._unlogged[0][1].done():
+            step, future = self._unlogged.popleft()
+            if isinstance(error := future.exception(), TimeoutError):
+                raise error  # The next actor sends these steps again.
+            self._acknowledged += 1
+        if step and self._acknowledged >= CONFIRM_EVERY:
+            self._acknowledged = 0
+            self._logged(step)
 
     def _settled(self, count: int, total: int = 0) -> None:
         with self._changed:
@@ -111,7 +139,7 @@ class Outbox:
 
     def _within_limit(self, steps: base.Batch) -> tuple[base.Batch, int]:
         """Steps without surplus training steps, and how many are for training."""
-        training = ~steps[wire.IS_EVAL]
+        training = ~steps[routing.IS_EVAL]
         count, room = int(training.sum()), self._limit - self.total - self._coming
         if count <= room:
             return steps, count
@@ -121,7 +149,7 @@ class Outbox:
     def _parts(self, steps: base.Batch) -> list[base.Batch]:
         """What the logger needs: numbers of all, images of recorded environments."""
         scalars = numbers(steps)
-        recorded = np.isin(steps[wire.ENVID], self._recorded)
+        recorded = np.isin(steps[routing.ENVID], self._recorded)
         if not recorded.any():
             return [scalars]
         images = {k: v for k, v in steps.items() if v.dtype == np.uint8 and v.ndim == 4}
@@ -137,4 +165,4 @@ def numbers(steps: base.Batch) -> base.Batch:
 
 
 def _wanted(key: str) -> bool:
-    return key in FLAGS or key.startswith(base.LOG_PREFIX)
+    return key in FLAGS or base.is_logged(key)

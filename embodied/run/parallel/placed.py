@@ -1,4 +1,4 @@
-"""Roles that a user starts by hand, elsewhere than the rest of their run."""
+"""Supervises roles that are started apart from the launcher of their run."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable, Sequence
 
 import elements
 
-from embodied.run.supervisor import ASKED, LOST, Role, Supervisor
+from embodied.process.supervisor import ASKED, LOST, Role, Supervisor
+from embodied.run.settings import RunSettings
 
 
 def place(
     name: str,
     target: Callable[..., None],
     target_args: tuple,
-    args: elements.Config,
+    args: RunSettings,
     hang: float = 60.0,
     essential: bool = True,
 ) -> None:
-    """Run one role until the run is over or a signal comes; restart it if it dies."""
+    """Run one role until the run has ended or a signal comes; restart it if it dies."""
     role = Role(
         name,
         target,
@@ -31,10 +32,10 @@ def place(
 
 
 def supervise(roles: Sequence[Role]) -> str:
-    """Run roles until one returns, which was told that the run is over; returns why."""
+    """Run roles until one returns, as the run has ended; returns why they ended."""
     supervisor = Supervisor(roles)
     reason = supervisor.run()
     names = roles[0].name if len(roles) == 1 else f"{len(roles)} processes"
-    text = reason if reason in (ASKED, LOST) else "the run is over"
+    text = reason if reason in (ASKED, LOST) else "the run has ended"
     elements.print(f"Ended {names}: {text}.", flush=True)
     return reason

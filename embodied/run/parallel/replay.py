@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import elements
 import numpy as np
 
 from embodied import rpc
@@ -16,17 +15,27 @@ from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
-from embodied.core.usage import make_usage
+from embodied.core.usage import Usage
+from embodied.process.context import Context
 from embodied.replay import SamplesPerInsert
-from embodied.run import restore, role
-from embodied.run.learn import MakeStream, least_steps
-from embodied.run.parallel import bottleneck, options, outbox, wire
-from embodied.run.parallel.lives import Lives
+from embodied.run import restore
+from embodied.run.learner import MakeStream, least_steps
+from embodied.run.parallel import (
+    bottleneck,
+    connections,
+    outbox,
+    routing,
+)
+from embodied.run.parallel.steps import receive
+from embodied.run.settings import Given, RunSettings
 
 METHODS = (
     "add_batch", "sample_batch_train", "sample_batch_report", "sample_batch_eval",
-    "update", "length", "total", "drain", "recent",
+    "update", "length", "total", "drain", "take_over", "logged",
 )  # fmt: skip
+FLAGS = tuple(base.special_spaces())  # Keys that every stored step has.
+MAX_UNLOGGED = 100_000  # Batches of steps kept until the logger has them, 1-2 kB each.
+MAX_PAID = 64  # Draws that a learner may repeat; more than are ever on their way.
 HOLD = 5.0  # Seconds that a call for a batch waits for the limiter.
 
 
@@ -34,31 +43,32 @@ def parallel_replay(
     make_replay_train: bytes | Callable[[], base.Replay],
     make_replay_eval: bytes | Callable[[], base.Replay],
     make_stream: bytes | MakeStream,
-    args: elements.Config,
+    args: Given,
+    ctx: Context | None = None,
 ) -> None:
     """Serve steps and sequences until asked to stop."""
-    args = options.complete(args)
+    args, ctx = RunSettings.of(args), ctx or Context()
     store = ReplayStore(
-        wire.factory(make_replay_train)(),
-        wire.factory(make_replay_eval)(),
-        wire.factory(make_stream),
+        connections.factory(make_replay_train)(),
+        connections.factory(make_replay_eval)(),
+        connections.factory(make_stream),
         args,
     )
     directory = restore.directory(args, "replay")
     meta = restore.meta(args)
     checkpoint = Checkpoint(directory, {"replay": store}, meta=meta)
     checkpoint.load_or_save()
-    ending = wire.Ending()
-    server = make_server(store, Lives(directory / "lives"), ending, args)
+    ending = connections.Ending(ctx)
+    server = make_server(store, ending, args)
     with contextlib.ExitStack() as stack:
         for each in (store, checkpoint):
             stack.callback(each.close)
-        logger = wire.LoggerLink("replay", args)
+        logger = connections.LoggerLink("replay", args, ctx)
         stack.callback(logger.close)
         server.start(block=False)
         stack.callback(server.close)
         stack.callback(store.turn_away)
-        serve(server, store, checkpoint, logger, args)
+        serve(server, store, checkpoint, logger, args, ctx)
         store.turn_away()
         checkpoint.save(wait=True)
         logger.add(store.stats())
@@ -67,13 +77,12 @@ def parallel_replay(
 
 
 def make_server(
-    store: ReplayStore, lives: Lives, ending: wire.Ending, args: elements.Config
+    store: ReplayStore, ending: connections.Ending, args: RunSettings
 ) -> rpc.Server:
     """A server, not started, with all that other roles may ask for."""
-    server = rpc.Server(args.replay_addr, "replay", keys=wire.server_keys(args))
+    server = connections.serve(args.replay_addr, "replay", args)
     for name in METHODS:
         server.bind(name, getattr(store, name))
-    server.bind("enroll", lives.next)
     server.bind("end", ending)
     return server
 
@@ -82,17 +91,18 @@ def serve(
     server: rpc.Server,
     store: ReplayStore,
     checkpoint: Checkpoint,
-    logger: wire.LoggerLink,
-    args: elements.Config,
+    logger: connections.LoggerLink,
+    args: RunSettings,
+    ctx: Context,
 ) -> None:
     """Log and save now and then, until asked to stop."""
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
-    while not role.wait_stop(1.0):
-        role.beat()
-        wire.check(server)
+    while not ctx.wait_stop(1.0):
+        ctx.beat()
+        connections.check(server)
         if due_log():
-            metrics = wire.prefixed("server/replay", server.stats())
-            metrics |= wire.prefixed("client/replay", logger.stats())
+            metrics = connections.prefixed("server/replay", server.stats())
+            metrics |= connections.prefixed("client/replay", logger.stats())
             logger.add(store.stats() | metrics)
         if due_save():
             checkpoint.save()
@@ -106,7 +116,7 @@ class ReplayStore:
         replay: base.Replay,
         replay_eval: base.Replay,
         make_stream: MakeStream,
-        args: elements.Config,
+        args: RunSettings,
     ):
         self._replay = replay
         self._replay_eval = replay_eval
@@ -124,36 +134,69 @@ class ReplayStore:
             "eval": make_stream(replay_eval, "eval"),
         }
         self._locks = {mode: threading.Lock() for mode in self._streams}
-        self._recent: deque[base.Batch] = deque(maxlen=2 * outbox.MAX_PENDING)
+        self._unlogged: deque[base.Batch] = deque(maxlen=MAX_UNLOGGED)
+        self._actor = 0  # Number of the newest actor.
+        self._paid: deque[tuple] = deque(maxlen=MAX_PAID)  # Draws that spent credit.
+        self._adding = threading.Lock()
         self._timer = Timer()
-        self._usage = make_usage(args)
+        self._usage = Usage(args.usage)
 
-    def recent(self) -> list[base.Batch]:
-        """Flags and rewards of the last steps, which a killed actor could not tell.
+    def take_over(self, actor: int | None = None) -> dict[str, Any]:
+        """Admit a new actor, whose number goes with its steps and grows over restarts.
 
-        A new actor asks for them, so there is a learner again: inserts are limited.
+        Steps of earlier actors, which may still be on their way, are ignored from now
+        on. `unlogged` are stored steps that the logger may not have. With the new actor
+        there is a learner again: inserts are limited.
         """
         self._limiter.open(False)
-        return list(self._recent)
+        with self._adding:
+            actor = self._actor + 1 if actor is None else actor
+            self._actor = max(self._actor, actor)
+            return {
+                "actor": actor,
+                "total": self._replay.total,
+                "unlogged": list(self._unlogged),
+            }
 
-    def add_batch(self, steps: base.Batch) -> int:
-        """Store steps by environment; returns the training steps ever stored."""
-        is_eval = steps[wire.IS_EVAL]
+    def logged(self, step: int) -> None:
+        """Forget what was kept for the logger up to a number of training steps."""
+        with self._adding:
+            while self._unlogged and self._unlogged[0][outbox.STEP] < step:
+                self._unlogged.popleft()
+
+    def add_batch(self, steps: base.Batch, actor: int | None = None) -> int:
+        """Store steps by environment; returns the training steps ever stored.
+
+        `steps` need `envid` and the flags of every observation. Steps without `seq`
+        form a stream of their own, apart from numbered steps of the environment; they
+        are stored again if the call is repeated. Steps of an `actor` that another one
+        has replaced are ignored.
+        """
+        steps = receive(steps, FLAGS)
+        is_eval = steps[routing.IS_EVAL]
         for replay, rows in ((self._replay, ~is_eval), (self._replay_eval, is_eval)):
             count = int(np.count_nonzero(rows))
             if count == len(rows):
-                self._add(replay, steps, count)
+                self._add(replay, steps, count, actor)
             elif count:
-                self._add(replay, {k: v[rows] for k, v in steps.items()}, count)
-        total = self._replay.total
-        self._recent.append({**outbox.numbers(steps), outbox.STEP: total})
-        return total
+                part = {k: v[rows] for k, v in steps.items()}
+                self._add(replay, part, count, actor)
+        return self._replay.total
 
-    def sample_batch_train(self) -> base.Batch:
-        """The next training batch; none if the limiter holds it back for a while."""
-        with self._timer.section("sample_wait"):
-            allowed = self._limiter.sample(self._batch_size, timeout=HOLD)
-        return self._next("train") if allowed else {}
+    def sample_batch_train(self, draw: Sequence[int] | None = None) -> base.Batch:
+        """The next training batch; none if the limiter holds it back for a while.
+
+        `draw` is a learner and the number of its draw, which grows. A draw that is
+        repeated, since its answer was lost, does not spend credit again.
+        """
+        paid = draw is not None and tuple(draw) in self._paid
+        if not paid:
+            with self._timer.section("sample_wait"):
+                if not self._limiter.sample(self._batch_size, timeout=HOLD):
+                    return {}
+            if draw is not None:
+                self._paid.append(tuple(draw))
+        return self._next("train")
 
     def sample_batch_report(self) -> base.Batch:
         """A batch of training data for a report."""
@@ -177,7 +220,7 @@ class ReplayStore:
             self._replay.update(data)
 
     def drain(self) -> None:
-        """Take steps that are on their way even though nobody learns any more."""
+        """Accept steps that are on their way although the learner has stopped."""
         self._limiter.open()
 
     def stats(self) -> base.Metrics:
@@ -186,11 +229,11 @@ class ReplayStore:
         return {
             bottleneck.INSERT_WAIT: min(1.0, timer.get("insert_wait/share", 0.0)),
             bottleneck.SAMPLE_WAIT: min(1.0, timer.get("sample_wait/share", 0.0)),
-            **wire.prefixed("timer/replay", timer),
-            **wire.prefixed("usage/replay", self._usage.stats()),
-            **wire.prefixed("limiter", self._limiter.stats()),
-            **wire.prefixed("replay", self._replay.stats()),
-            **wire.prefixed("replay_eval", self._replay_eval.stats()),
+            **connections.prefixed("timer/replay", timer),
+            **connections.prefixed("usage/replay", self._usage.stats()),
+            **connections.prefixed("limiter", self._limiter.stats()),
+            **connections.prefixed("replay", self._replay.stats()),
+            **connections.prefixed("replay_eval", self._replay_eval.stats()),
         }
 
     def save(self) -> dict[str, Any]:
@@ -203,11 +246,12 @@ class ReplayStore:
     def load(self, data: dict[str, Any]) -> None:
         self._replay.load(data["replay"])
         self._replay_eval.load(data["replay_eval"])
-        self._limiter.load(data["limiter"])
-        self._limiter.found(self._replay.total)
+        if len(self._replay):  # Without its files, a batch must be collected first.
+            self._limiter.load(data["limiter"])
+            self._limiter.found(self._replay.total)
 
     def turn_away(self) -> None:
-        """Let nobody wait any longer."""
+        """Wake blocked callers with an error."""
         self._limiter.close()
 
     def close(self) -> None:
@@ -215,26 +259,57 @@ class ReplayStore:
         self._replay.close()
         self._replay_eval.close()
 
-    def _add(self, replay: base.Replay, steps: base.Batch, count: int) -> None:
+    def _add(
+        self, replay: base.Replay, steps: base.Batch, count: int, actor: int | None
+    ) -> None:
         limiter = self._limiter if replay is self._replay else None
         if limiter:
             with self._timer.section("insert_wait"):
                 limiter.insert(count)
-        stored = {k: v for k, v in steps.items() if _is_stored(k)}
-        envids, seqs = steps[wire.ENVID].tolist(), steps[wire.SEQ].tolist()
         added = 0
         try:
-            with self._timer.section("add"):
-                told = replay.add_batch(stored, envids, seqs)
-            added = count if told is None else told  # A user's replay may not count.
+            with self._adding, self._timer.section("add"):
+                if not self._is_replaced(actor):
+                    added = self._store(replay, steps, count)
         finally:
             if limiter and added < count:
                 limiter.take_back(count - added)
+
+    def _is_replaced(self, actor: int | None) -> bool:
+        """Whether another actor has taken over; the replay may be younger than both."""
+        if actor is None:
+            return False
+        self._actor = max(self._actor, actor)
+        return actor < self._actor
+
+    def _store(self, replay: base.Replay, steps: base.Batch, count: int) -> int:
+        """How many steps were new.
+
+        Unnumbered steps are not kept for the logger, which would count them again.
+        """
+        stored = {k: v for k, v in steps.items() if base.is_stored(k)}
+        workers, seqs = _streams(steps)
+        new = replay.add_batch(stored, workers, seqs)
+        numbered = steps[routing.SEQ] != routing.UNNUMBERED
+        if numbered.any():
+            rows = {k: v[numbered] for k, v in outbox.numbers(steps).items()}
+            self._unlogged.append({**rows, outbox.STEP: self._replay.total})
+        return count if new is None else new  # A user's replay may not count.
 
     def _next(self, mode: str) -> base.Batch:
         with self._locks[mode], self._timer.section("sample"):
             return next(self._streams[mode])
 
 
-def _is_stored(key: str) -> bool:
-    return key not in wire.ROUTING and not key.startswith(base.LOG_PREFIX)
+def _streams(steps: base.Batch) -> tuple[list[int], list[int | None]]:
+    """Worker and number of each step.
+
+    Unnumbered steps of an environment have a worker of their own. In one stream with
+    numbered steps, either could have a number that the other has used.
+    """
+    workers: list[int] = steps[routing.ENVID].tolist()
+    seqs: list[int | None] = steps[routing.SEQ].tolist()
+    for row in np.flatnonzero(steps[routing.SEQ] == routing.UNNUMBERED):
+        workers[row] += routing.MAX_ENVS
+        seqs[row] = None
+    return workers, seqs

@@ -10,7 +10,7 @@ from PIL import Image
 
 from dreamerv3 import cli
 from dreamerv3.commands import check_env, envs, picture
-from dreamerv3.config import ConfigError
+from dreamerv3.settings.config import ConfigError
 from embodied.core import wrappers
 from embodied.envs import registry
 from embodied.envs.bounce import Bounce
@@ -30,10 +30,11 @@ class Broken(Dummy):
 
 def run(capsys, *argv):
     with pytest.raises(SystemExit) as info:
-        check_env.main([*map(str, argv), "--steps", "60"])
+        check_env.run([*map(str, argv), "--steps", "60"])
     return info.value.code, capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_a_good_environment(capsys, tmp_path):
     path = tmp_path / "seen.png"
     code, out = run(capsys, "bounce_32", "--picture", path)
@@ -54,7 +55,9 @@ def test_a_broken_environment(capsys, tmp_path, monkeypatch):
     assert code == 1
     assert "✗ ranges" in out
     assert "'vector' is not finite" in out
-    assert "→ widen the space" in out
+    assert "first at step 0, 60 times in 60 steps" in out
+    assert "broken.py:6 Broken.step" in out
+    assert "→ look for divisions by 0" in out
     assert "Wrong: ranges" in out
     assert not path.exists()
 
@@ -77,6 +80,7 @@ def test_an_environment_that_hangs(capsys, tmp_path, monkeypatch):
     assert "in examine" in out
 
 
+@pytest.mark.process
 def test_options_are_settings(capsys, tmp_path):
     pytest.importorskip("gymnasium")
     options = ["--env.gymnasium.render", "True", "--env.gymnasium.resize", "0", "0"]
@@ -90,11 +94,11 @@ def test_options_are_settings(capsys, tmp_path):
 
 def test_mistakes_are_refused():
     with pytest.raises(ConfigError, match="there is no such key"):
-        check_env.main(["bounce_32", "--env.bounce.lenght", "3"])
+        check_env.run(["bounce_32", "--env.bounce.lenght", "3"])
     with pytest.raises(ConfigError, match="did you mean bounce_32"):
-        check_env.main(["bonce_32"])
+        check_env.run(["bonce_32"])
     with pytest.raises(ConfigError, match="must be a JSON object"):
-        check_env.main(["gym_CartPole-v1", "--env.gymnasium.kwargs", "size=3"])
+        check_env.run(["gym_CartPole-v1", "--env.gymnasium.kwargs", "size=3"])
 
 
 def test_too_few_steps(capsys, monkeypatch):
@@ -135,13 +139,13 @@ def _pixels(path):
 def test_the_list_of_suites(capsys, monkeypatch):
     missing = registry.Suite("x", "X", "Far away.", extra="far", needs=("no_such",))
     monkeypatch.setitem(registry.SUITES, "far", missing)
-    envs.main([])
+    envs.run([])
     out = capsys.readouterr().out
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert set(registry.SUITES) <= set(lines)
     assert "installed  Keep a paddle" in lines["bounce"]
     assert "missing    Far away." in lines["far"]
-    assert "pip install 'dreamerv3[far]'" in out
+    assert "pip install 'dreamerv3-distributed[far]'" in out
 
 
 @pytest.mark.parametrize("name", ["missing/seen.png", "seen.xyz"])

@@ -11,7 +11,7 @@ import pytest
 from dreamerv3 import main, player
 from dreamerv3.commands import eval as command
 from dreamerv3.commands.base import CommandError
-from dreamerv3.config import ConfigError
+from dreamerv3.settings.config import ConfigError
 from embodied.core import spacefile
 from embodied.envs import registry
 
@@ -45,10 +45,11 @@ def logdir(tmp_path_factory):
     return path
 
 
+@pytest.mark.process
 def test_scores_and_video(logdir, tmp_path, capsys):
     out = tmp_path / "new" / "out.mp4"
     flags = ["--episodes", "6", "--video", str(out), "--video-episodes", "2"]
-    command.main([str(logdir), *flags])
+    command.run([str(logdir), *flags])
     text = capsys.readouterr().out
     assert "Score of 6 episodes: mean" in text
     with av.open(str(out)) as file:
@@ -78,6 +79,7 @@ def test_the_interval_covers_the_mean():
     )
 
 
+@pytest.mark.process
 def test_own_environment_from_another_directory(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(
         "from embodied.envs.dummy import Dummy\n"
@@ -90,11 +92,11 @@ def test_own_environment_from_another_directory(tmp_path, monkeypatch, capsys):
     main.main([*argv, "--run.env_processes", "False", "--logdir", "run"])
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    command.main(["../run", "--episodes", "2"])
+    command.run(["../run", "--episodes", "2"])
     assert "Score of 2 episodes: mean" in capsys.readouterr().out
     (tmp_path / "mine.py").rename(tmp_path / "gone.py")
     with pytest.raises(registry.TaskError, match=r"there is no file .*mine\.py"):
-        command.main(["../run", "--episodes", "2"])
+        command.run(["../run", "--episodes", "2"])
 
 
 def test_an_environment_that_has_changed_is_refused(logdir, tmp_path):
@@ -103,18 +105,19 @@ def test_an_environment_that_has_changed_is_refused(logdir, tmp_path):
     obs_space["image"] = elements.Space(np.uint8, (16, 16, 3))  # In training.
     spacefile.write(tmp_path / "run", obs_space, act_space)
     with pytest.raises(ConfigError) as info:
-        command.main([str(tmp_path / "run")])
+        command.run([str(tmp_path / "run")])
     (problem,) = info.value.problems
     assert problem[:2] == ("observation 'image'", "uint8[32, 32, 3] from 0 to 255")
 
 
+@pytest.mark.process
 def test_mistakes(logdir):
     with pytest.raises(CommandError, match="--episodes 0 must be 1 or more"):
         command.parse([str(logdir), "--episodes", "0"])
     with pytest.raises(CommandError, match=r"must end in \.mp4"):
         command.parse([str(logdir), "--video", "x.avi"])
     with pytest.raises(CommandError, match="cannot write"):
-        command.main([str(logdir), "--episodes", "1", "--video", "/dev/null/x.mp4"])
+        command.run([str(logdir), "--episodes", "1", "--video", "/dev/null/x.mp4"])
 
 
 class Blind:
@@ -153,7 +156,7 @@ def test_missing_pictures_are_found_before_the_episodes(logdir, monkeypatch):
     monkeypatch.setattr(command, "scores", no_scores)
     monkeypatch.setattr(command, "make_shown", lambda *args: Blind())
     with pytest.raises(CommandError, match="--video needs pictures"):
-        command.main([str(logdir), "--video", "out.mp4"])
+        command.run([str(logdir), "--video", "out.mp4"])
 
 
 def test_pictures_are_pixels_that_can_be_encoded():

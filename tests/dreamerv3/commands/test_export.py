@@ -48,9 +48,10 @@ def logdir(tmp_path_factory):
     return path
 
 
+@pytest.mark.process
 def test_it_acts_as_the_agent_does(logdir, tmp_path):
     path = tmp_path / "policy.zip"
-    command.main([str(logdir), "-o", str(path), "--batch", "2", "--mode", "greedy"])
+    command.run([str(logdir), "-o", str(path), "--batch", "2", "--mode", "greedy"])
     with zipfile.ZipFile(path) as archive:
         about = json.loads(archive.read("policy.json"))
     obs = {k: np.zeros(x["shape"], x["dtype"]) for k, x in about["obs"].items()}
@@ -85,7 +86,7 @@ def test_actions_stay_within_their_bounds(logdir, tmp_path):
 
 def test_other_platforms_need_not_be_here(logdir, tmp_path):
     path = tmp_path / "policy.zip"
-    command.main([str(logdir), "-o", str(path), "--platforms", "cuda", "tpu"])
+    command.run([str(logdir), "-o", str(path), "--platforms", "cuda", "tpu"])
     with zipfile.ZipFile(path) as archive:
         assert json.loads(archive.read("policy.json"))["platforms"] == ["cuda", "tpu"]
 
@@ -94,7 +95,7 @@ def test_mistakes(logdir):
     with pytest.raises(CommandError, match="--batch 0"):
         command.parse([str(logdir), "--batch", "0"])
     with pytest.raises(CommandError, match="cannot write"):
-        command.main([str(logdir), "-o", "/dev/null/policy.zip"])
+        command.run([str(logdir), "-o", "/dev/null/policy.zip"])
 
 
 def test_a_directory_is_no_file_to_write(tmp_path):

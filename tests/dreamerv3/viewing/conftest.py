@@ -1,11 +1,20 @@
-"""Log directories as runs write them."""
+"""Log directories as runs write them, and a browser that looks at their pages."""
 
 import json
+import os
+import threading
+import time
 
 import numpy as np
 import pytest
 
+from dreamerv3.viewing.server import Server
+from dreamerv3.viewing.store import Store
 from embodied.metrics import video
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+TIMEOUT = 60_000  # Milliseconds.
 
 
 class FakeRun:
@@ -61,3 +70,80 @@ def make_run(tmp_path):
         return FakeRun(tmp_path / "logdir" / name, **options)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    if not os.environ.get("CI"):  # There both have to be.
+        pytest.importorskip("playwright.sync_api")
+        if not os.path.exists(CHROMIUM):
+            pytest.skip(f"no Chromium at {CHROMIUM}")
+    import playwright.sync_api as api
+
+    with api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium):
+    page = chromium.new_page(viewport={"width": 1300, "height": 900})
+    page.set_default_timeout(TIMEOUT)
+    errors = []
+
+    def on_error(error):
+        errors.append(str(error))
+
+    def on_request(request):
+        if not request.url.startswith(("http://127.0.0.1", "data:", "file:", "blob:")):
+            errors.append(request.url)
+
+    page.on("pageerror", on_error)
+    page.on("request", on_request)
+    yield page
+    page.close()
+    assert not errors
+
+
+@pytest.fixture
+def runs(make_run):
+    runs = [make_run(f"seed{seed}", seed=seed, batch_size=8 + seed) for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        run.add_episodes(40, offset=seed)
+        for step in (1000, 2000, 3000):
+            run.add_video("report/openloop/image", step, seed=step + seed)
+        run.add_file("note", "000000001000.txt", b"a line of text")
+        run.add_roles(agent=(os.getpid(), seed), env0=(2**22 + 1, 0))
+    return runs
+
+
+@pytest.fixture
+def address(runs, tmp_path):
+    store = Store([str(tmp_path / "logdir")])
+    server = Server(store, 0)
+    store.start()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    store.close()
+
+
+@pytest.fixture
+def until():
+    """Wait for an expression to be true.
+
+    Not `wait_for_function`: what it evaluates after its first try, the page's own
+    Content-Security-Policy forbids.
+    """
+
+    def wait(page, expression, arg=None):
+        deadline = time.monotonic() + TIMEOUT / 1000
+        while not page.evaluate(expression, arg):
+            assert time.monotonic() < deadline, f"never true: {expression}"
+            page.wait_for_timeout(20)
+
+    return wait

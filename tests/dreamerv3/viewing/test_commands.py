@@ -1,5 +1,6 @@
 """The commands plot and report, and what they say about mistakes."""
 
+import os
 import pathlib
 import re
 import shlex
@@ -7,9 +8,9 @@ import shlex
 import PIL.Image
 import pytest
 
-from dreamerv3 import config, flags, logdir
 from dreamerv3.commands import plot, report, view
 from dreamerv3.commands.base import CommandError
+from dreamerv3.settings import config, flags, logdir
 from dreamerv3.viewing import report as reports
 
 
@@ -25,7 +26,7 @@ def root(make_run, tmp_path):
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
 def test_picture(root, tmp_path, suffix, capsys):
     path = tmp_path / "new" / f"curves.{suffix}"
-    plot.main([str(root), "-o", str(path)])
+    plot.run([str(root), "-o", str(path)])
     text = capsys.readouterr().out
     assert "6 runs drawn" in text
     assert re.search(r"dreamerv3 +2 +4 ", text), "two games with two seeds each"
@@ -36,7 +37,7 @@ def test_picture(root, tmp_path, suffix, capsys):
 
 def test_runs_without_the_metric_are_named(root, make_run, tmp_path, capsys):
     make_run("young-0", task="dummy_disc", seed=0)  # No episode has ended yet.
-    plot.main([str(root), "-o", str(tmp_path / "curves.png")])
+    plot.run([str(root), "-o", str(tmp_path / "curves.png")])
     text = capsys.readouterr().out
     assert "Left out, without episode/score: young-0" in text
     assert "6 runs drawn" in text
@@ -44,14 +45,14 @@ def test_runs_without_the_metric_are_named(root, make_run, tmp_path, capsys):
 
 def test_runs_without_times_are_named(root, make_run, tmp_path, capsys):
     make_run("timeless-0", task="dummy_disc", seed=0).add(1, episode__score=1)
-    plot.main([str(root), "-o", str(tmp_path / "curves.png"), "--axis", "time"])
+    plot.run([str(root), "-o", str(tmp_path / "curves.png"), "--axis", "time"])
     text = capsys.readouterr().out
     assert "Left out, without times, use --axis step: timeless-0" in text
 
 
 def test_page_is_one_file(root, tmp_path):
     path = tmp_path / "curves.html"
-    plot.main([str(root), "-o", str(path), "--metric", "train/loss/total"])
+    plot.run([str(root), "-o", str(path), "--metric", "train/loss/total"])
     text = path.read_text()
     assert not re.search(r"""(src|href)=["'](?!data:)""", text)
     assert "dummy_disc" in text
@@ -72,13 +73,13 @@ def test_page_is_one_file(root, tmp_path):
 def test_mistakes_in_plot(root, words, message):
     words = [word.format(root=root) for word in words]
     with pytest.raises(CommandError, match=re.escape(message)):
-        plot.main(words)
+        plot.run(words)
 
 
 def test_no_times(make_run, tmp_path):
     make_run().add(1, episode__score=1)
     with pytest.raises(CommandError, match="--axis step"):
-        plot.main([str(tmp_path), "--axis", "time"])
+        plot.run([str(tmp_path), "--axis", "time"])
 
 
 def test_report_has_everything_inside(make_run, tmp_path, capsys):
@@ -90,7 +91,7 @@ def test_report_has_everything_inside(make_run, tmp_path, capsys):
     run.add_file("note", "000000000100.txt", b"<b>text</b>")
     run.add_roles(agent=(1, 3))
     path = tmp_path / "report.html"
-    report.main([str(run.path), "-o", str(path)])
+    report.run([str(run.path), "-o", str(path)])
     assert str(path) in capsys.readouterr().out
     text = path.read_text()
     assert not re.search(r"""(src|href)=["'](?!data:)""", text)
@@ -103,9 +104,34 @@ def test_report_has_everything_inside(make_run, tmp_path, capsys):
     assert "dreamerv3 --note" in text
 
 
+def test_report_explains_and_leaves_out_empty_charts(make_run, tmp_path):
+    run = make_run()
+    run.add_episodes(5)
+    run.add(600, fps__policy=None)
+    run.add_video("report/openloop/image", 100)
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write("torn\n")
+    path = tmp_path / "report.html"
+    report.run([str(run.path), "-o", str(path)])
+    text = path.read_text()
+    assert 'data-chart="episode/score"' in text
+    assert 'data-chart="fps/policy"' not in text
+    assert "This is the learning curve." in text
+    assert "Top row: what happened." in text
+    assert "metrics.jsonl: 1 line cannot be read: no JSON" in text
+
+
+def test_a_bad_run_is_named(root, make_run, tmp_path, capsys):
+    os.mkfifo(make_run("bad").path / "metrics.jsonl")
+    plot.run([str(root), "-o", str(tmp_path / "curves.html")])
+    text = capsys.readouterr().out
+    assert "Cannot read all of bad: metrics.jsonl: not a regular file" in text
+    assert "6 runs drawn" in text
+
+
 def test_report_of_a_run_that_wrote_nothing(make_run):
     run = make_run()
-    report.main([str(run.path)])
+    report.run([str(run.path)])
     assert "No metrics" in (run.path / "report.html").read_text()
 
 
@@ -135,19 +161,19 @@ def test_the_command_in_a_report_makes_the_same_settings(tmp_path):
 
 def test_mistakes_in_report_and_view(root, tmp_path):
     with pytest.raises(CommandError, match="holds 6 runs"):
-        report.main([str(root)])
+        report.run([str(root)])
     with pytest.raises(CommandError, match="does not exist"):
-        report.main([str(tmp_path / "missing")])
+        report.run([str(tmp_path / "missing")])
     with pytest.raises(CommandError, match="does not exist"):
-        view.main([str(tmp_path / "missing")])
+        view.run([str(tmp_path / "missing")])
     with pytest.raises(CommandError, match="--port"):
-        view.main([str(root), "--port", "99999", "--no-cache"])
+        view.run([str(root), "--port", "99999", "--no-cache"])
 
 
 def test_help_has_an_example(capsys):
     for module in (view, plot, report):
         with pytest.raises(SystemExit):
-            module.main(["--help"])
+            module.run(["--help"])
         name = pathlib.Path(module.__file__).stem
         assert f"dreamerv3 {name} logdir" in capsys.readouterr().out
 
@@ -155,7 +181,7 @@ def test_help_has_an_example(capsys):
 def test_bins_must_be_a_number(root, capsys):
     for value in ("1", "many"):
         with pytest.raises(SystemExit):
-            plot.main([str(root), "--bins", value])
+            plot.run([str(root), "--bins", value])
         error = capsys.readouterr().err
         assert f"--bins: '{value}' must be a number, 2 or more" in error
 
@@ -164,11 +190,11 @@ def test_reading_and_writing_fail_by_their_names(make_run, tmp_path, monkeypatch
     run = make_run()
     run.add_episodes(2)
     with pytest.raises(CommandError, match="cannot write /dev/null/x"):
-        report.main([str(run.path), "-o", "/dev/null/x"])
+        report.run([str(run.path), "-o", "/dev/null/x"])
 
-    def fail(directory):
+    def fail(directory, overlay):
         raise OSError("bad disk")
 
     monkeypatch.setattr(reports, "read", fail)
     with pytest.raises(CommandError, match=f"cannot read {run.path}: bad disk"):
-        report.main([str(run.path)])
+        report.run([str(run.path)])

@@ -1,18 +1,9 @@
 """The page in a real browser: curves, metrics, videos, settings, live refresh."""
 
-import os
-import threading
-import time
-
 import pytest
 
 from dreamerv3.viewing import report
-from dreamerv3.viewing.server import Server
-from dreamerv3.viewing.store import Store
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-TIMEOUT = 60_000  # Milliseconds.
 SCORE = "[data-key='episode/score'].card"
 
 # Pixels of a chart that are neither empty nor gray, as lines are.
@@ -30,78 +21,6 @@ COLORED = """node => {
 }"""
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    if not os.environ.get("CI"):  # There both have to be.
-        pytest.importorskip("playwright.sync_api")
-        if not os.path.exists(CHROMIUM):
-            pytest.skip(f"no Chromium at {CHROMIUM}")
-    import playwright.sync_api as api
-
-    with api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(chromium):
-    page = chromium.new_page(viewport={"width": 1300, "height": 900})
-    page.set_default_timeout(TIMEOUT)
-    errors = []
-
-    def on_error(error):
-        errors.append(str(error))
-
-    def on_request(request):
-        if not request.url.startswith(("http://127.0.0.1", "data:", "file:", "blob:")):
-            errors.append(request.url)
-
-    page.on("pageerror", on_error)
-    page.on("request", on_request)
-    yield page
-    page.close()
-    assert not errors
-
-
-@pytest.fixture
-def runs(make_run):
-    runs = [make_run(f"seed{seed}", seed=seed, batch_size=8 + seed) for seed in (0, 1)]
-    for seed, run in enumerate(runs):
-        run.add_episodes(40, offset=seed)
-        for step in (1000, 2000, 3000):
-            run.add_video("report/openloop/image", step, seed=step + seed)
-        run.add_file("note", "000000001000.txt", b"a line of text")
-        run.add_roles(agent=(os.getpid(), seed), env0=(2**22 + 1, 0))
-    return runs
-
-
-@pytest.fixture
-def address(runs, tmp_path):
-    store = Store([str(tmp_path / "logdir")])
-    server = Server(store, 0)
-    store.start()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-    store.close()
-
-
-def until(page, expression, arg=None):
-    """Wait for an expression to be true.
-
-    Not `wait_for_function`: what it evaluates after its first try, the page's own
-    Content-Security-Policy forbids.
-    """
-    deadline = time.monotonic() + TIMEOUT / 1000
-    while not page.evaluate(expression, arg):
-        assert time.monotonic() < deadline, f"never true: {expression}"
-        page.wait_for_timeout(20)
 
 
 def points(page, amount, card=SCORE):
@@ -128,7 +47,7 @@ def test_curves_are_drawn_and_switched(page, address):
     page.wait_for_selector(f"{SCORE} .legend >> text=2 seeds")
 
 
-def test_read_out_and_zoom(page, address):
+def test_read_out_and_zoom(page, address, until):
     page.goto(address)
     points(page, 80)
     box = page.locator(f"{SCORE} canvas.top").bounding_box()
@@ -157,7 +76,7 @@ def test_live_refresh_shows_a_new_point(page, address, runs):
     page.wait_for_selector("#runs li >> text=9000")
 
 
-def test_videos_play_and_step(page, address):
+def test_videos_play_and_step(page, address, until):
     page.goto(f"{address}#tab=media")
     page.wait_for_selector("#media video")
     assert page.locator("#media video").count() == 2
@@ -199,7 +118,7 @@ def test_settings_differ_and_health(page, address):
     assert page.locator("#health .role b").all_inner_texts() == ["↻1"]
 
 
-def test_report_opens_without_a_server(page, runs, tmp_path):
+def test_report_opens_without_a_server(page, runs, tmp_path, until):
     path = tmp_path / "report.html"
     report.write(runs[0].path, path)
     page.goto(path.as_uri())

@@ -1,10 +1,11 @@
 """Runs are found, described and their other files listed."""
 
 import os
+import socket
 
 import pytest
 
-from dreamerv3 import logdir
+from dreamerv3.settings import logdir
 from dreamerv3.viewing import runs
 
 
@@ -25,6 +26,14 @@ def test_found_below_directories_and_by_patterns(make_run, tmp_path):
     twice = runs.find([str(root), str(root / "other")])
     assert len(twice) == 3
     assert len({run.id for run in twice}) == 3
+
+
+def test_links_in_a_circle(make_run, tmp_path):
+    make_run("a")
+    root = tmp_path / "logdir"
+    (root / "circle").symlink_to(root / "circle")
+    for place in (root, root / "*"):
+        assert [run.path.name for run in runs.find([str(place)])] == ["a"]
 
 
 def test_nothing_there(tmp_path):
@@ -73,3 +82,22 @@ def test_health_of_living_and_ended_roles(make_run):
     assert not runs.health(run.path)[0].alive
     (run.path / "roles.json").write_text("{")
     assert runs.health(run.path) == []
+
+
+def test_active_while_the_lock_is_held(make_run):
+    run = make_run()
+    lock = run.path / "run.lock"
+    assert runs.is_active(run.path, silent=5), "no lock, but it has just written"
+    assert not runs.is_active(run.path, silent=100)
+    with logdir.hold(run.path):
+        assert runs.is_active(run.path, silent=1e6)
+    assert not runs.is_active(run.path, silent=0), "it has ended"
+    lock.write_text(f"{2**22 + 1} on {socket.gethostname()}")
+    assert not runs.is_active(run.path, silent=0), "it was killed"
+    lock.write_text(str(os.getpid()))
+    assert runs.is_active(run.path, silent=1e6), "of an older version"
+    lock.write_text("7 on another-machine")
+    assert runs.is_active(run.path, silent=300)
+    assert not runs.is_active(run.path, silent=3000)
+    lock.write_text("garbage")
+    assert not runs.is_active(run.path, silent=0)

@@ -101,6 +101,14 @@ def test_state(browser):
     assert state["keys"] == ["episode/length", "episode/score", "train/loss/total"]
 
 
+def test_meanings(browser):
+    found = browser.json("/api/meanings")
+    assert set(found) == {"episode/length", "episode/score", "train/loss/total"}
+    assert found["episode/length"].startswith("Length of one finished")
+    (text,) = browser.json("/api/meanings?key=report/openloop/image").values()
+    assert text.startswith("Top row")
+
+
 def test_curves(browser, store):
     ids = ",".join(data.run.id for data in store.all())
     _, body = browser.ask(f"/api/curves?key=episode/score&runs={ids}")

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from dreamerv3.viewing import buckets, cache
+from dreamerv3.viewing import cache, curves
 from dreamerv3.viewing.table import BLOCK, Table
 from dreamerv3.viewing.tail import Tail
 
@@ -82,7 +82,7 @@ def test_saved_columns_go_on(tmp_path):
         file.write(b'{"step": 500, "a": 250}\n')
     assert not tail.changed()
     table.add_lines(tail.read(), frozenset())
-    curve = buckets.curve(table, "a", "step", 0.0, (0, 500), 1000)
+    curve = curves.curve(table, "a", "step", 0.0, (0, 500), 1000)
     np.testing.assert_allclose(curve.x, np.arange(501))
     np.testing.assert_allclose(curve.mean, np.arange(501) / 2)
 
@@ -97,9 +97,10 @@ def test_a_broken_file_is_not_loaded(tmp_path, content):
 
 
 def test_files_that_nobody_used_are_deleted(tmp_path):
-    old, new = tmp_path / "old.columns", tmp_path / "new.columns"
-    old.touch()
-    new.touch()
-    os.utime(old, (1, 1))
+    torn = ".torn.columns.0123.tmp"  # A viewer was killed while it wrote.
+    for name in ("old.columns", "new.columns", torn):
+        (tmp_path / name).touch()
+    for name in ("old.columns", torn):
+        os.utime(tmp_path / name, (1, 1))
     cache.forget_unused(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new.columns"]

@@ -1,5 +1,6 @@
 """Only what was appended is read, and what was taken back is noticed."""
 
+from dreamerv3.viewing import tail as tail_module
 from dreamerv3.viewing.tail import Tail
 
 
@@ -50,6 +51,23 @@ def test_a_file_that_was_cut_and_written_again(tmp_path):
     assert tail.changed()
     path.unlink()
     assert tail.changed()
+
+
+def test_a_line_that_is_too_long_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(tail_module, "LONGEST", 10)
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\n" + b"x" * 100)
+    tail = Tail(path)
+    found = []
+    for _ in range(30):
+        found += tail.read(limit=8)
+    assert (found, tail.skipped, tail.pending()) == ([b"one"], 1, 0)
+    with path.open("ab") as file:
+        file.write(b"xxx\ntwo\n" + b"y" * 11 + b"\nthree\n")
+    tail = Tail.resume(path, tail.state())
+    assert not tail.changed()
+    assert tail.read(limit=100) == [b"two", b"three"]
+    assert tail.skipped == 2
 
 
 def test_goes_on_where_another_was(tmp_path):

@@ -8,40 +8,40 @@ import threading
 import pytest
 
 from embodied.cluster import host
-from embodied.core import parcel
-from embodied.run import role
-from embodied.run.supervisor import Role
+from embodied.core import pickling
+from embodied.process.context import FinalError
+from embodied.process.supervisor import Role
 
 
-def complete():
-    """A role that hears that the run is over."""
+def complete(ctx):
+    """A role that learns that the run has ended."""
 
 
-def fail(path):
+def fail(path, ctx):
     with pathlib.Path(path).open("a") as file:
         file.write("born\n")
     raise ValueError("the motor is stuck")
 
 
-def complain():
-    raise role.FinalError("é" * 50_000)
+def complain(ctx):
+    raise FinalError("é" * 50_000)
 
 
-def wait(pipe):
+def wait(pipe, ctx):
     """Tell the process of the supervisor, and wait until that stops this one."""
     with open(pipe, "w") as file:
         file.write(str(os.getppid()))
-    while not role.wait_stop(0.1):
-        role.beat()
+    while not ctx.wait_stop(0.1):
+        ctx.beat()
 
 
 def order(*args, **options):
-    return parcel.dumps(Role("env0", *args, **options))
+    return pickling.dumps(Role("env0", *args, **options))
 
 
 def test_it_returns_when_the_run_is_over(capfd):
     host.run(order(complete))
-    assert "Ended env0: the run is over." in capfd.readouterr().out
+    assert "Ended env0: the run has ended." in capfd.readouterr().out
 
 
 def test_it_fails_with_the_last_traceback(tmp_path):

@@ -2,6 +2,7 @@
 
 import pickle
 
+import elements
 import numpy as np
 import pytest
 
@@ -53,6 +54,8 @@ def test_tree_names_the_path_of_what_it_cannot_store(tmp_path):
         treefile.write(tmp_path, {"a": [1, object()]})
     with pytest.raises(TypeError, match="keys must be strings, got 3"):
         treefile.write(tmp_path, {3: 1})
+    with pytest.raises(TypeError, match="the key '__array__' at '/a'"):
+        treefile.write(tmp_path, {"a": {"__array__": "a0"}})
 
 
 def test_tree_never_unpickles(tmp_path):
@@ -180,3 +183,12 @@ def test_a_damaged_checkpoint_says_what_to_move(tmp_path):
     for read in (checkpoint.load, lambda: read_item(tmp_path, "item")):
         with pytest.raises(CheckpointError, match=f"cannot be read .* move {newest}"):
             read()
+
+
+def test_files_beside_the_checkpoints_are_left_alone(tmp_path):
+    """Another thread may be writing one of them."""
+    (tmp_path / ".lives.57f6c90c.tmp").write_text("1")
+    checkpoint = Checkpoint(tmp_path, {"item": elements.Counter()})
+    checkpoint.save(wait=True)
+    checkpoint.close()
+    assert (tmp_path / ".lives.57f6c90c.tmp").exists()

@@ -67,6 +67,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.process
 def test_an_environment_that_hangs_does_not_outlive_a_killed_parent():
     root = pathlib.Path(__file__).parents[3]
     command = [sys.executable, "-c", ORPHANAGE]
@@ -81,6 +82,7 @@ def test_an_environment_that_hangs_does_not_outlive_a_killed_parent():
         left.wait(30)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("processes", [False, True])
 def test_steps_of_all_environments_are_stacked(processes):
     driver = Driver([bind(make, 5), bind(make, 7)], processes)
@@ -97,6 +99,7 @@ def test_steps_of_all_environments_are_stacked(processes):
     assert counts[:, 1].tolist() == (list(range(8)) * 3)[:20]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("processes", [False, True])
 def test_carry_stays_with_its_environment(processes):
     driver = Driver([bind(make, 5), bind(make, 7)], processes)
@@ -124,6 +127,7 @@ def test_the_action_of_a_last_step_is_zero():
             assert steps["act_cont"].any()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("processes", [False, True])
 def test_an_exception_keeps_its_type(processes):
     driver = Driver([make, bind(make_broken, 3)], processes)
@@ -135,6 +139,7 @@ def test_an_exception_keeps_its_type(processes):
         assert "in step\n    raise RuntimeError" in str(info.value.__cause__)
 
 
+@pytest.mark.process
 def test_an_exception_that_cannot_be_pickled_keeps_its_words():
     env = ProcessEnv(UnpicklableEnv)
     with pytest.raises(RuntimeError, match="UnpicklableError: needs two arguments"):
@@ -142,6 +147,7 @@ def test_an_exception_that_cannot_be_pickled_keeps_its_words():
     env.close()
 
 
+@pytest.mark.process
 def test_a_killed_environment_is_reported():
     env = ProcessEnv(SuicidalEnv)
     with pytest.raises(RuntimeError, match="died with exit code -9"):
@@ -149,6 +155,7 @@ def test_a_killed_environment_is_reported():
     env.close()
 
 
+@pytest.mark.process
 def test_a_factory_that_fails_is_reported():
     with pytest.raises(TypeError, match="unexpected keyword"):
         Driver([make, bind(make, nonsense=1)])
@@ -160,5 +167,6 @@ def test_wrong_actions_are_named():
         driver(lambda carry, obs: (carry, {"wrong": np.zeros(1)}, {}), steps=1)
 
 
+@pytest.mark.process
 def test_process_env_is_an_environment():
     assert check_env(bind(ProcessEnv, make)) > 10

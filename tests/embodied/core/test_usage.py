@@ -7,15 +7,18 @@ import sys
 import time
 import types
 
-import elements
 import pytest
 
 from embodied.core import usage as usage_module
-from embodied.core.usage import Process, Processes, Usage, make_usage
+from embodied.core.usage import Process, Processes, Usage, UsageSettings
+
+
+def make_usage(psutil=False, nvsmi=False, jax=False):
+    return Usage(UsageSettings(psutil, nvsmi, jax))
 
 
 def test_cores_memory_threads_and_files_of_this_process(tmp_path):
-    usage = Usage(jax=False)
+    usage = make_usage(psutil=True)
     end = time.process_time() + 0.1
     while time.process_time() < end:
         pass
@@ -44,13 +47,7 @@ def test_cores_are_those_since_the_last_call(monkeypatch):
 
 
 def test_what_is_switched_off_is_not_told():
-    assert Usage(psutil=False, nvsmi=False, jax=False).stats() == {}
-
-
-def test_a_role_takes_what_its_arguments_say():
-    args = elements.Config(usage={"psutil": False, "nvsmi": False, "jax": False})
-    assert make_usage(args).stats() == {}
-    assert "memory" in make_usage(elements.Config(envs=1)).stats()
+    assert make_usage().stats() == {}
 
 
 def test_gpus(monkeypatch):
@@ -64,7 +61,7 @@ def test_gpus(monkeypatch):
         nvmlDeviceGetMemoryInfo=lambda h: types.SimpleNamespace(used=1000 * (h + 1)),
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    stats = Usage(psutil=False, nvsmi=True, jax=False).stats()
+    stats = make_usage(nvsmi=True).stats()
     assert stats == {
         "gpu0/compute": 0.25,
         "gpu0/memory": 1000,
@@ -75,8 +72,8 @@ def test_gpus(monkeypatch):
 
 def test_no_gpu_library_is_said(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert Usage(psutil=False, nvsmi=True, jax=False).stats() == {}
-    assert "pip install 'dreamerv3[gpu]'" in capsys.readouterr().out
+    assert make_usage(nvsmi=True).stats() == {}
+    assert "pip install 'dreamerv3-distributed[gpu]'" in capsys.readouterr().out
 
 
 def test_device_memory_where_it_is_known(monkeypatch):
@@ -84,12 +81,13 @@ def test_device_memory_where_it_is_known(monkeypatch):
     devices = [types.SimpleNamespace(memory_stats=lambda s=s: s) for s in stats]
     fake = types.SimpleNamespace(local_devices=lambda: devices)
     monkeypatch.setitem(sys.modules, "jax", fake)
-    found = Usage(psutil=False, jax=True).stats()
+    found = make_usage(jax=True).stats()
     assert found == {"device0/memory": 5, "device0/peak": 7}
     monkeypatch.delitem(sys.modules, "jax")
-    assert Usage(psutil=False, jax=True).stats() == {}
+    assert make_usage(jax=True).stats() == {}
 
 
+@pytest.mark.process
 def test_sums_over_processes_of_a_run(tmp_path):
     status = tmp_path / "roles.json"
     processes = Processes(status, ("env", "eval"))
@@ -99,7 +97,8 @@ def test_sums_over_processes_of_a_run(tmp_path):
         for _ in range(3)
     ]
     names = ("env0", "eval1", "replay")
-    roles = {n: {"pid": c.pid} for n, c in zip(names, children, strict=True)}
+    pids = [child.pid for child in children]
+    roles = {n: {"pid": p, "restarts": 0} for n, p in zip(names, pids, strict=True)}
     status.write_text(json.dumps(roles))
     assert processes.stats()["processes"] == 2
     children[0].kill()

@@ -1,5 +1,6 @@
 """Environment wrappers."""
 
+import pickle
 from functools import partial as bind
 
 import elements
@@ -56,9 +57,9 @@ WRAPPED = {
     "normalize": lambda: wrappers.NormalizeAction(Dummy(length=9), "act_cont"),
     "clip": lambda: wrappers.ClipAction(Dummy(length=9), "act_cont"),
     "dtypes": lambda: wrappers.UnifyDtypes(Dummy(length=9)),
+    "values": lambda: wrappers.CheckValues(Dummy(length=9)),
     "check": lambda: wrappers.CheckSpaces(Dummy(length=9)),
     "resize": lambda: wrappers.ResizeImage(Dummy(length=9), (32, 48)),
-    "pad": lambda: wrappers.PadImage(Dummy(length=9), (80, 96)),
     "restart": lambda: wrappers.RestartOnException(bind(Dummy, length=9)),
 }
 
@@ -119,7 +120,7 @@ CASES = {
     "is not finite": np.array([np.nan, 0], np.float32),
     "is outside of": np.array([9, 0], np.float32),
     "is float64": np.zeros(2, np.float64),
-    r"is \(3,\)": np.zeros(3, np.float32),
+    r"has shape \(3,\)": np.zeros(3, np.float32),
 }
 
 
@@ -133,9 +134,9 @@ def test_check_spaces_names_the_key_of_a_bad_observation(message):
 
 def test_check_spaces_names_missing_keys_and_bad_actions():
     env = wrappers.CheckSpaces(Simple(elements.Space(np.int32, (), 0, 3)))
-    with pytest.raises(wrappers.SpaceError, match=r"lacks keys \['action'\]"):
+    with pytest.raises(wrappers.SpaceError, match="action lacks 'action': it has"):
         env.step({"reset": np.asarray(False)})
-    with pytest.raises(wrappers.SpaceError, match="action 'action' is outside"):
+    with pytest.raises(wrappers.SpaceError, match="'action' is outside of 0 to 2: 3"):
         env.step(act(np.int32(3)))
 
 
@@ -147,6 +148,52 @@ def test_check_spaces_refuses_shared_keys():
 
     with pytest.raises(wrappers.SpaceError, match=r"\['action'\] are in both"):
         wrappers.CheckSpaces(Shared(elements.Space(np.int32, (), 0, 3)))
+
+
+def test_check_values_rejects_what_cannot_be_converted():
+    space, place = elements.Space(np.float32, (2,), -5, 5), f"{__file__}:"
+    for value, words in [
+        ([np.nan, 0], r"'value' is not finite: nan at \[0\], at step 0, .*divisions"),
+        ([9.0, 0], r"'value' is outside of -5 to 5: 9.0 at \[0\]"),
+        ([0.0, 0, 0], r"'value' has shape \(3,\)"),
+    ]:
+        env = Simple(elements.Space(np.int32, (), 0, 3), space, np.float32(value))
+        with pytest.raises(wrappers.SpaceError, match=words) as info:
+            wrappers.CheckValues(env).step(act(np.int32(1)))
+        assert place in str(info.value)
+
+
+def test_faults_cross_processes():
+    space = elements.Space(np.float32, (2,), -5, 5)
+    env = Simple(elements.Space(np.int32, (), 0, 3), space, np.float32([np.nan, 0]))
+    with pytest.raises(wrappers.RangeError) as info:
+        wrappers.CheckValues(env).step(act(np.int32(1)))
+    again = pickle.loads(pickle.dumps(info.value))
+    assert type(again) is wrappers.RangeError
+    assert str(again) == str(info.value)
+    assert again.faults == info.value.faults
+    assert again.place.startswith(f"{__file__}:")
+
+
+def test_check_values_notes_what_is_converted():
+    space = elements.Space(np.float32, (2,), -5, 5)
+    env = Simple(elements.Space(np.int32, (), 0, 3), space, np.zeros(2))
+    wrapped = wrappers.CheckValues(env)
+    wrapped.step(act(np.int32(1)))
+    wrapped.step(act(np.int32(1)))
+    (note,) = wrapped.notes
+    assert "'value' is float64, its space says float32: [0. 0.], at step 0" in note
+
+
+def test_check_values_names_all_that_is_wrong_with_spaces():
+    class Poor(Simple):
+        @property
+        def obs_space(self):
+            return {"action": elements.Space(np.float32)}
+
+    with pytest.raises(wrappers.SpaceError, match="lacks 'reward'") as info:
+        wrappers.CheckValues(Poor(elements.Space(np.int32, (), 0, 3)))
+    assert "['action'] are in both" in str(info.value)
 
 
 def image_env(image):
@@ -169,16 +216,6 @@ def test_resize_keeps_a_constant_image_at_any_size():
     for size in [(64, 64), (96, 96), (300, 77)]:
         env = wrappers.ResizeImage(image_env(image), size)
         assert (env.step(act(np.int32(0)))["value"] == 77).all()
-
-
-def test_pad_centres_the_image():
-    env = wrappers.PadImage(image_env(np.full((2, 2, 1), 9, np.uint8)), (4, 6))
-    result = env.step(act(np.int32(0)))["value"]
-    assert result.shape == (4, 6, 1)
-    assert (result[1:3, 2:4] == 9).all()
-    assert result.sum() == 4 * 9
-    with pytest.raises(wrappers.SpaceError, match="does not fit"):
-        wrappers.PadImage(image_env(np.zeros((8, 8, 1), np.uint8)), (4, 6))
 
 
 def test_restart_begins_a_new_episode(capfd):

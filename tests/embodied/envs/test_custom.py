@@ -73,6 +73,7 @@ def test_options(folder):
     assert check_env(lambda: env, steps=20) > 3
 
 
+@pytest.mark.process
 def test_in_a_process_of_its_own(folder):
     path = f"{folder}/mine.py:make"
     env = ProcessEnv(lambda: envs.make(path))
@@ -94,6 +95,7 @@ class Fails(Dummy):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("known", [True, False])
 def test_an_exception_of_the_file_in_a_process_of_its_own(folder, known):
     (folder / "failing.py").write_text(FAILING)
@@ -182,7 +184,7 @@ def test_gymnasium_classes(folder):
     (folder / "gyms.py").write_text(
         "from gymnasium.envs.classic_control import CartPoleEnv as Pole\n"
     )
-    assert check_env(lambda: envs.make("gyms.py:Pole", strict=True)) > 5
+    assert check_env(lambda: envs.make("gyms.py:Pole")) > 5
     env = envs.make("gyms.py:Pole", render=True, vector=False)
     assert [k for k in env.obs_space if k == "image" or k == "obs"] == ["image"]
     with pytest.raises(registry.TaskError, match=r"env\.custom\.vector is False"):
@@ -226,7 +228,7 @@ class Nested(dm_env.Environment):
 def test_dm_env(folder):
     pytest.importorskip("dm_env")
     (folder / "dms.py").write_text(DM_ENV)
-    assert check_env(lambda: envs.make("dms.py:Nested", strict=True), steps=60) > 10
+    assert check_env(lambda: envs.make("dms.py:Nested"), steps=60) > 10
     env = envs.make("dms.py:Nested")
     assert list(env.obs_space)[:4] == ["a/b", "c/0", "c/1", "frame"]
     for discount in (0.0, 0.9):

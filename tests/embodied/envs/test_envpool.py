@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("envpool")
 
-from dreamerv3 import config as settings
 from dreamerv3 import environments
+from dreamerv3.settings import config as settings
 from embodied import envs
-from embodied.core.batchenv import Separate, make_batch
+from embodied.core.batchenv import SequentialEnvs, make_batch
 from embodied.envs.envpool import Pool
 from embodied.envs.registry import TaskError
 from embodied.run.parallel.env import EnvWorker
@@ -102,7 +102,7 @@ def test_an_env_process_makes_one_pool():
     assert rows["obs"].shape == (3, 4)
     worker.close()
     batch = make_batch(environments.EnvFactory(make_config("bounce_32")), (0, 1))
-    assert isinstance(batch, Separate)
+    assert isinstance(batch, SequentialEnvs)
 
 
 def test_the_options_are_those_of_the_settings():

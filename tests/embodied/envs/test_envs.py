@@ -9,7 +9,7 @@ import pytest
 from embodied import envs
 from embodied.core import base
 from embodied.envs import registry
-from embodied.run.parallel import wire
+from embodied.run.parallel import routing
 from embodied.testing import check_env
 
 TASKS = [
@@ -63,7 +63,7 @@ def test_suites_of_tasks(task, suite):
 
 
 def test_reserved_keys_are_those_a_run_adds():
-    assert set(wire.ROUTING) <= base.RESERVED
+    assert set(routing.SPACES) <= base.RESERVED
 
 
 def test_unknown_suite_names_the_nearest():
@@ -91,16 +91,16 @@ def test_unknown_task_names_the_nearest_or_an_example():
 
 def test_the_extra_is_of_the_package_that_is_installed(monkeypatch):
     def distribution(name):
-        if name != "dreamerv3-env":
+        if name != "dreamerv3-distributed-env":
             raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", distribution)
     line = registry.install_line(registry.SUITES["atari"])
-    assert line == "pip install 'dreamerv3-env[atari]'"
+    assert line == "pip install 'dreamerv3-distributed-env[atari]'"
 
 
 def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "gymnasium", raising=False)
-    with pytest.raises(registry.TaskError, match=r"dreamerv3\[gymnasium\]"):
+    with pytest.raises(registry.TaskError, match=r"distributed\[gymnasium\]"):
         envs.make("gymnasium_CartPole-v1")

@@ -75,13 +75,13 @@ WITHOUT_ACTION = {"wide int box", "bytes"}  # As actions they would be useless.
 
 @pytest.mark.parametrize("name", TASKS)
 def test_contract(name):
-    check_env(lambda: envs.make(f"gymnasium_{name}", strict=True))
+    check_env(lambda: envs.make(f"gymnasium_{name}"))
 
 
 @pytest.mark.parametrize("name", [s for s in SPACES if s != "huge bounds"])
 def test_observations_of_every_space(name):
     def make():
-        return Gymnasium(Fake(SPACES[name], gs.Discrete(2)), strict=True)
+        return Gymnasium(Fake(SPACES[name], gs.Discrete(2)))
 
     assert check_env(make, steps=50) > 5
 
@@ -141,7 +141,7 @@ IMAGES = {
 @pytest.mark.parametrize("shape", IMAGES)
 def test_images_of_every_layout(shape):
     fake = Fake(gs.Box(0, 255, shape, np.uint8), gs.Discrete(2))
-    env = Gymnasium(fake, strict=True)
+    env = Gymnasium(fake)
     image = env.step({"reset": True})["image"]
     assert image.shape == IMAGES[shape] == env.obs_space["image"].shape
     assert sorted(image.ravel()) == sorted(fake.shown.ravel())
@@ -270,15 +270,64 @@ def test_same_seed_same_episode_also_with_render():
     assert (rollout(3) != rollout(4)).any()
 
 
-def test_strict_finds_what_the_space_excludes():
-    class Outside(Fake):
-        def _sample(self):
-            return np.full(2, 2, np.float32)
+class Shows(Fake):
+    """Shows the same value at each step."""
 
-    make = Outside(gs.Box(0, 1, (2,)), gs.Discrete(2))
-    assert Gymnasium(make).step({"reset": True})["obs"].tolist() == [2, 2]
-    with pytest.raises(wrappers.RangeError, match="'obs' is outside"):
-        Gymnasium(make, strict=True).step({"reset": True})
+    def __init__(self, space, value):
+        super().__init__(space, gs.Discrete(2))
+        self._shown_value = value
+
+    def _sample(self):
+        return self._shown_value
+
+
+NOTED = {
+    "is outside of 0 to 1: 2.0 at [0], and 1 more": np.full(2, 2, np.float32),
+    "is float64, its space says float32: [0.5 0.5]": np.full(2, 0.5),
+}
+
+
+@pytest.mark.parametrize("words", NOTED)
+def test_what_the_agent_can_take_is_noted_once(words):
+    env = Gymnasium(Shows(gs.Box(0, 1, (2,)), NOTED[words]))
+    for _ in range(3):
+        env.step({"reset": True})
+    (note,) = env.notes
+    assert words in note
+    assert f"at step 0, {__file__}:" in note
+    assert "Fake.reset" in note
+
+
+REJECTED = {
+    "'a' is not finite: nan at [1], at step 0": {"a": np.float32([0, np.nan])},
+    "'b' is outside of 0 to 3: 4, at step 0": {"b": 4},
+    "observation lacks 'b': it has 'a'": {"b": None},
+    "'a' has shape (3,), its space says (2,)": {"a": np.zeros(3, np.float32)},
+    "'b' is float64, its space says int64: 0.5": {"b": 0.5},
+}
+
+
+@pytest.mark.parametrize("words", REJECTED)
+def test_what_the_agent_cannot_take_is_rejected(words):
+    value = {"a": np.zeros(2, np.float32), "b": 3, **REJECTED[words]}
+    value = {key: part for key, part in value.items() if part is not None}
+    space = gs.Dict({"a": gs.Box(-1, 1, (2,)), "b": gs.Discrete(4)})
+    with pytest.raises(wrappers.SpaceError) as info:
+        Gymnasium(Shows(space, value)).step({"reset": True})
+    assert words in str(info.value)
+    assert f"{__file__}:" in str(info.value)
+
+
+def test_all_faults_are_rejected_together():
+    parts = {"a": gs.Box(-1, 1, (2,)), "b": gs.Discrete(4), "c": gs.Discrete(2)}
+    value = {"a": np.float32([0, np.nan]), "b": -1}
+    with pytest.raises(wrappers.SpaceError) as info:
+        Gymnasium(Shows(gs.Dict(parts), value)).step({"reset": True})
+    assert [line.split(",")[0] for line in str(info.value).splitlines()] == [
+        "observation lacks 'c': it has 'a'",
+        "observation 'a' is not finite: nan at [1]",
+        "observation 'b' is outside of 0 to 3: -1",
+    ]
 
 
 def refusal(task, **options):
@@ -296,7 +345,8 @@ def test_an_unknown_id_names_the_nearest(name):
     ("task", "meant"),
     [
         ("CartPole-v1", "gymnasium_CartPole-v1"),
-        ("ALE/Pong-v5", "gymnasium_ALE/Pong-v5"),
+        ("ALE/Pong-v5", "atari_pong"),
+        ("gymnasium_ALE/SpaceInvaders-v5", "atari_space_invaders"),
         ("MiniGrid-Empty-5x5-v0", "gymnasium_MiniGrid-Empty-5x5-v0"),
         ("gymnasum_CartPole-v1", "gymnasium_CartPole-v1"),
     ],

@@ -124,6 +124,7 @@ def run_choose(required, **variables):
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("backend", headless.BACKENDS)
 def test_both_libraries_work_where_they_are_installed(backend):
     reason = headless.attempt(backend)
@@ -132,11 +133,13 @@ def test_both_libraries_work_where_they_are_installed(backend):
     assert reason == ""
 
 
+@pytest.mark.process
 def test_what_the_user_chose_is_kept():
     done = run_choose(True, MUJOCO_GL="glfw")
     assert done.stdout.strip() == "glfw"
 
 
+@pytest.mark.process
 def test_a_machine_without_any_library_is_explained(monkeypatch):
     monkeypatch.delenv(headless.VARIABLE)
     monkeypatch.setattr(headless, "BACKENDS", ("nosuch",))

@@ -8,7 +8,10 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
-PACKAGES = ("procgen-mirror", "elements", "msgpack", "pyzmq", "psutil", "cloudpickle")
+PACKAGES = (
+    *("procgen-mirror", "pillow", "elements", "msgpack", "pyzmq", "psutil"),
+    "cloudpickle",
+)
 CODE = """
 import numpy
 from embodied import envs

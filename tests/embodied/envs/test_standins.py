@@ -72,6 +72,16 @@ def test_procgen_contract(procgen):
     assert check_env(lambda: procgen.Procgen("coinrun")) == 49
 
 
+@pytest.mark.parametrize("size", [(64, 64), (96, 96), (48, 32)])
+@pytest.mark.parametrize("interpolation", ["area", "bilinear"])
+def test_procgen_resizes_its_image(procgen, size, interpolation):
+    env = procgen.Procgen("maze", size=size, interpolation=interpolation)
+    obs = [env.step(RESET), env.step(act(1))]
+    assert env.obs_space["image"].shape == (*size, 3)
+    assert [o["image"].shape for o in obs] == 2 * [(*size, 3)]
+    assert [set(o["image"].flatten().tolist()) for o in obs] == [{0}, {1}]
+
+
 def test_procgen_shows_no_image_of_the_next_episode(procgen):
     env = procgen.Procgen("maze")
     obs = [env.step(RESET), *(env.step(act(1)) for _ in range(6))]
@@ -208,7 +218,7 @@ def minecraft():
 
 
 def test_minecraft_contract(minecraft):
-    assert check_env(lambda: minecraft.Minecraft(MineRL(), length=20)) > 10
+    assert check_env(lambda: minecraft.MinecraftEnv(MineRL(), length=20)) > 10
 
 
 def number(minecraft, name):
@@ -221,14 +231,14 @@ def test_minecraft_has_one_task(minecraft):
 
 
 def test_minecraft_has_25_actions_and_12_milestones(minecraft):
-    env = minecraft.Minecraft(MineRL())
+    env = minecraft.MinecraftEnv(MineRL())
     assert env.act_space["action"].high == 25
     assert len([key for key in env.obs_space if key.startswith("log/")]) == 12
 
 
 def test_minecraft_rewards_milestones_once_and_hearts(minecraft):
     inner = MineRL()
-    env = minecraft.Minecraft(inner)
+    env = minecraft.MinecraftEnv(inner)
     env.step(RESET)
     attack, planks = (number(minecraft, key) for key in ("attack", "craft_planks"))
     rewards = [float(env.step(act(a))["reward"]) for a in (attack, attack, planks)]
@@ -245,7 +255,7 @@ def test_minecraft_rewards_milestones_once_and_hearts(minecraft):
 
 def test_minecraft_keeps_attacking_until_the_hands_do_something_else(minecraft):
     inner = MineRL()
-    env = minecraft.Minecraft(inner, sticky_attack=3)
+    env = minecraft.MinecraftEnv(inner, sticky_attack=3)
     env.step(RESET)
     names = ["attack", *4 * ["turn_left"], "attack", "craft_stick", "forward"]
     for name in names:
@@ -255,7 +265,7 @@ def test_minecraft_keeps_attacking_until_the_hands_do_something_else(minecraft):
 
 def test_minecraft_looks_neither_straight_up_nor_down(minecraft):
     inner = MineRL()
-    env = minecraft.Minecraft(inner)
+    env = minecraft.MinecraftEnv(inner)
     env.step(RESET)
     for _ in range(10):
         env.step(act(number(minecraft, "turn_up")))

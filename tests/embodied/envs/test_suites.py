@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamerv3 import config as settings
+from dreamerv3.settings import config as settings
 from embodied.envs import registry
 
 ROOT = Path(__file__).parents[3]

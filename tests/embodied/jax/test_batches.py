@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from embodied.jax.batches import DeviceStream
+from embodied.jax.batches import device_stream
 
 
 class Source:
@@ -35,20 +35,20 @@ def put(number):
 @pytest.mark.parametrize("depth", [0, -1])
 def test_in_line(depth):
     source = Source()
-    stream = DeviceStream(source, put, depth)
+    stream = device_stream(source, put, depth)
     assert not source.reached.is_set()
     assert [next(stream)["number"] for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_thread_reads_ahead():
-    source = Source(notify_at=2)  # Two in the queue, the third in hand.
-    stream = DeviceStream(source, put, 2)
+    source = Source(notify_at=1)
+    stream = device_stream(source, put, 2)
     assert source.reached.wait(10)
     assert [next(stream)["number"] for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
 def test_a_source_that_is_about_now_is_not_read_ahead():
     source = Source(lookahead=0)
-    stream = DeviceStream(source, put, 2)
+    stream = device_stream(source, put, 2)
     assert not source.reached.is_set()
     assert next(stream)["number"] == 0

@@ -5,6 +5,7 @@ import sys
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from embodied.jax import collectives
 
@@ -12,13 +13,14 @@ PROGRAM = """
 import jax, numpy as np
 import jax.numpy as jnp
 jax.config.update("jax_num_cpu_devices", 2)
-from embodied.jax import collectives, numerics, sharding
+from embodied.jax import collectives, sharding
+from embodied.jax.kernels import dispatch
 mesh = sharding.make_mesh(jax.devices(), (-1, 1, 1))
 assert sharding.splits_rows(mesh, 4) and not sharding.splits_rows(mesh, 3)
-assert not numerics.on_one_cpu()
+assert not dispatch.on_one_cpu()
 
 def local(scale, x):
-    assert numerics.on_one_cpu() and x.shape == (2, 3)
+    assert dispatch.on_one_cpu() and x.shape == (2, 3)
     rows = collectives.gather(x.T)
     average = collectives.mean({"a": x.mean(), "b": scale * x.sum(0)})
     return average, rows, 2 * x
@@ -35,6 +37,7 @@ assert text.count(" all-reduce(") == 1
 """
 
 
+@pytest.mark.process
 def test_devices_with_rows_of_their_own_agree_in_one_exchange():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120)
 

@@ -18,6 +18,7 @@ devices.setup(elements.Config(**options, debug_nans=False, cache="off"))
 """
 
 
+@pytest.mark.process
 def test_a_platform_that_is_not_there():
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120
@@ -37,6 +38,7 @@ print(jax.config.jax_compilation_cache_dir)
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Needs Linux.")
 def test_programs_are_kept_by_the_cores_they_are_for(tmp_path):
     """XLA makes programs for the cores that it may use, but JAX's key lacks them."""

@@ -7,18 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embodied.jax import nets, rows
+from embodied.jax import nets
+from embodied.jax.kernels import dispatch
 
 
 @pytest.fixture(params=[True, False], ids=["one_cpu", "elsewhere"])
 def one_cpu(request, monkeypatch):
-    for module in (rows, nets):
-        monkeypatch.setattr(module, "on_one_cpu", lambda: request.param)
-    return request.param
+    monkeypatch.setattr(dispatch, "on_one_cpu", lambda: request.param)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("layers", [(1, 1, 3), (2, 0, 1)])
+@pytest.mark.parametrize("layers", [(1, 1, 3), (2, 0, 1), (0, 0)])
 def test_mlps_begun_together_are_the_mlps_by_themselves(one_cpu, layers, dtype):
     rng = np.random.default_rng(0)
     mlps = [nets.MLP(rng, 6, 8 + i, n, dtype) for i, n in enumerate(layers)]
@@ -46,10 +45,3 @@ def test_mlps_begun_together_are_the_mlps_by_themselves(one_cpu, layers, dtype):
         np.testing.assert_allclose(
             np.float32(a), np.float32(b), rtol=close, atol=10 * close
         )
-
-
-def test_first_layers_are_one_product_on_one_cpu(one_cpu):
-    rng = np.random.default_rng(0)
-    mlps = [nets.MLP(rng, 6, 8, 2) for _ in range(3)]
-    program = str(jax.make_jaxpr(lambda x: nets.first_maps(mlps, x))(jnp.zeros((5, 6))))
-    assert program.count("dot_general") == (1 if one_cpu else 3)

@@ -1,5 +1,6 @@
 """TensorBoard's and Scope's own pages in a real browser."""
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from embodied.metrics import ScopeOutput
+
+playwright = pytest.importorskip("playwright.sync_api")
 
 pytestmark = pytest.mark.slow
 WAIT = 60_000  # Milliseconds until a page must show something.
@@ -97,8 +100,13 @@ def test_scope(tmp_path, curve, browser, serve, port):
         ready="startup complete",
     )
     page = visit(browser, port)
-    page.get_by_text("first", exact=True).first.click(timeout=WAIT)
-    page.get_by_text("first", exact=True).nth(1).click(timeout=WAIT)
+    names = page.get_by_text("first", exact=True)
+    names.first.wait_for(timeout=WAIT)
+    for _ in range(20):  # A click was lost once, perhaps to a page not ready.
+        names.first.click(timeout=WAIT)
+        with contextlib.suppress(playwright.TimeoutError):
+            names.nth(1).click(timeout=WAIT / 20)
+            break
     for name in ("episode-score.float", "report-openloop-image.mp4"):
         page.get_by_text(name, exact=True).first.click(timeout=WAIT)
     page.get_by_text("parallel-bottleneck.txt", exact=True).first.click(timeout=WAIT)

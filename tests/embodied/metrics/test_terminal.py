@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from embodied.metrics import Status, TerminalOutput, words
+from embodied.metrics import Status, TerminalOutput, formatting
 from embodied.metrics.status import Curve, Progress
 
 
@@ -137,10 +137,10 @@ def test_a_long_curve_keeps_its_shape():
 
 
 def test_sparklines():
-    assert words.sparkline(range(8)) == "▁▂▃▄▅▆▇█"
-    assert words.sparkline([1, -1, 0]) == "█▁▅"
-    assert words.sparkline([]) == ""
-    assert words.sparkline([3.0, 3.0]) == "▁▁"
+    assert formatting.sparkline(range(8)) == "▁▂▃▄▅▆▇█"
+    assert formatting.sparkline([1, -1, 0]) == "█▁▅"
+    assert formatting.sparkline([]) == ""
+    assert formatting.sparkline([3.0, 3.0]) == "▁▁"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_sparklines():
     ],
 )
 def test_durations(seconds, text):
-    assert words.duration(seconds) == text
+    assert formatting.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_durations(seconds, text):
     [(2, "2"), (2.41799, "2.42"), (12345.6, "12,346"), (1e12, "1e+12"), (-0.5, "-0.5")],
 )
 def test_numbers(value, text):
-    assert words.number(value) == text
+    assert formatting.number(value) == text

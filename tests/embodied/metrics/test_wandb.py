@@ -23,6 +23,8 @@ def records(path):
             continue
         _, length, part = HEADER.unpack_from(data, position)
         position += HEADER.size
+        if position + length > len(data):
+            return  # It is being written.
         parts += data[position : position + length]
         position += length
         if part in (1, 4):  # Whole, or the last one.
@@ -47,8 +49,13 @@ def history(path):
             yield row
 
 
+def is_complete(path):
+    """Whether a file has the record that ends a run, after all others."""
+    return "exit" in [record.WhichOneof("record_type") for record in records(path)]
+
+
 @pytest.mark.slow  # Its service takes a while to start, twice.
-def test_every_kind_and_going_on(tmp_path, every_kind):
+def test_every_kind_and_going_on(tmp_path, every_kind, until):
     from embodied.metrics.wandb import FILE, WandbOutput
 
     config = {"run.steps": 500, "task": "bounce_32"}
@@ -58,6 +65,8 @@ def test_every_kind_and_going_on(tmp_path, every_kind):
         output.close()
     number = (tmp_path / FILE).read_text()
     first, second = sorted(tmp_path.glob(f"wandb/offline-run-*/run-{number}.wandb"))
+    for path in (first, second):  # Its service writes after `close` has returned.
+        until(lambda path=path: is_complete(path))
     rows = list(history(first))
     assert [(row["step"], row["episode/score"]) for row in rows] == [
         (10, 1.5),

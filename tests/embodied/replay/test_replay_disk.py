@@ -214,6 +214,7 @@ def test_full_disk_simulated(tmp_path, monkeypatch):
     replay.close()
 
 
+@pytest.mark.process
 def test_full_disk_for_real(tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
     if os.getuid() or not shutil.which("mount") or subprocess.call(mount):
@@ -230,6 +231,7 @@ def test_full_disk_for_real(tmp_path):
         subprocess.check_call(["umount", "-l", str(tmp_path)])
 
 
+@pytest.mark.process
 def test_50_kills_lose_nothing_acknowledged_and_store_nothing_twice(tmp_path):
     # In a process of its own, as it forks and other tests start threads.
     script = Path(__file__).with_name("replay_kills.py")

@@ -1,25 +1,8 @@
 """A server and clients that are closed after the test, whatever it did."""
 
-import threading
-
 import pytest
 
 from embodied import rpc
-
-
-@pytest.fixture
-def until():
-    """Looks at a condition that nobody announces until it holds, or fails."""
-
-    def wait(condition, seconds=20):
-        pause = threading.Event()
-        for _ in range(int(seconds / 0.005)):
-            if condition():
-                return
-            pause.wait(0.005)
-        pytest.fail("it did not happen")
-
-    return wait
 
 
 @pytest.fixture

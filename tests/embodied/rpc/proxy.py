@@ -17,6 +17,7 @@ class Proxy:
         self._lock = threading.Lock()
         self.accepted = 0
         self.mute = False  # Whether bytes from the server are thrown away.
+        self.swallowed = 0  # Bytes that were.
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
@@ -47,6 +48,8 @@ class Proxy:
     def _pump(self, source, target, is_reply):
         with contextlib.suppress(OSError), source, target:
             while data := source.recv(1 << 16):
-                if not (is_reply and self.mute):
+                if is_reply and self.mute:
+                    self.swallowed += len(data)
+                else:
                     target.sendall(data)
             target.shutdown(socket.SHUT_RDWR)

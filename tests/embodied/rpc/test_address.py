@@ -13,6 +13,7 @@ from embodied.rpc import address
     ("given", "expected"),
     [
         ("localhost:4000", "tcp://127.0.0.1:4000"),
+        ("4000", "tcp://127.0.0.1:4000"),
         ("tcp://localhost:4000", "tcp://127.0.0.1:4000"),
         ("tcp://10.1.2.3:4000", "tcp://10.1.2.3:4000"),
         ("ipc:///tmp/x", "ipc:///tmp/x"),
@@ -42,7 +43,7 @@ def test_auto_path(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["nonsense", "tcp://host", "http://x:80", "ipc://", "h:99999", ":1"],
+    ["nonsense", "tcp://host", "http://x:80", "ipc://", "h:99999", "99999", ":1"],
 )
 def test_malformed_addresses(wrong):
     with pytest.raises(rpc.AddressError):

@@ -190,6 +190,51 @@ def test_what_has_a_default_may_be_left_out(serve, connect):
         client.act(request).result()
 
 
+def test_requests_of_a_batch_add_the_same(serve, connect):
+    policy = Policy()
+    client = connect(serve(("act", policy, None, options(batch=3, optional="log/"))))
+    speed, two = {"log/speed": np.float32(5)}, {"log/speed": np.zeros(2, np.float32)}
+    other = {"log/speed": np.ones(3), "log/wins": True}
+    requests = [obs(1, **speed), obs(2, rows=2, **two), obs(3), obs(4, **other)]
+    futures = [client.act(each) for each in (*requests, obs(5, rows=3))]
+    futures.append(client.act(obs(6, rows=3, **{"log/x": np.zeros((3, 2))})))
+    for future in futures[:3]:
+        future.result()
+    added = [
+        {k: v for k, v in batch.items() if k.startswith("log/")}
+        for batch in policy.batches
+    ]
+    assert policy.rows[:2] == [3, 1]
+    assert added[0]["log/speed"].tolist() == [5, 0, 0]
+    assert added[0]["log/speed"].dtype == np.float32
+    assert added[1] == {}
+    assert [future.result()["action"].tolist() for future in futures[3:]] == [
+        40,
+        [50, 50, 50],
+        [60, 60, 60],
+    ]
+    assert (added := policy.batches[2])["log/speed"].tolist() == [[1, 1, 1]]
+    assert added["log/wins"].tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (obs(1, **{"log/x": "text"}), "'log/x' must be numbers, got str"),
+        (obs(1, rows=2, **{"log/x": np.ones(3)}), "'log/x' must be numbers for 2 rows"),
+        (obs(1, rows=2, **{"log/x": 1.0}), "'log/x' must be numbers for 2 rows"),
+        (obs(1, foo=1), r"extra \['foo'\]"),
+        (obs(1, **{"log": 1}), r"extra \['log'\]"),
+    ],
+)
+def test_what_may_not_be_added(serve, connect, request_, message):
+    given = options(timeout=0, optional="log/")
+    client = connect(serve(("act", Policy(), None, given)))
+    with pytest.raises(rpc.RemoteError, match=message):
+        client.act(request_).result()
+    assert client.act(obs(1)).result()["action"] == 10
+
+
 def test_failed_batch_fails_its_calls_only(serve, connect):
     def policy(batch, rows):
         if (batch["envid"] == 13).any():

@@ -19,9 +19,9 @@ def pair():
 
 
 def drain(line):
-    """Read until `events` says that there is nothing; the messages."""
+    """Read until `readable` says that there is nothing; the messages."""
     messages = []
-    while line.events()[0]:
+    while line.readable():
         message = line.receive()
         if message is not None:
             messages.append(message)
@@ -30,17 +30,17 @@ def drain(line):
 
 def send(line, numbers):
     for number in numbers:
-        assert line.send(protocol.pack(protocol.ACK, 7, ack=number))
+        assert line.send(protocol.pack(protocol.REQUEST, number))
 
 
 def test_news_that_were_taken_already_are_no_message(pair):
     server, _ = pair
     drain(server)
     server._announced = True  # As if another thread had read the message meanwhile.
-    assert server.events()[0]
+    assert server.readable()
     assert server.receive() is None
     assert server.malformed == 0
-    assert not server.events()[0]
+    assert not server.readable()
 
 
 def test_each_wait_ends_with_the_next_message(pair):
@@ -49,7 +49,7 @@ def test_each_wait_ends_with_the_next_message(pair):
     for number in (1, 2, 3):
         send(client, [number])
         assert server.wait(10)
-        assert [message.header.ack for message in drain(server)] == [number]
+        assert [message.header.id for message in drain(server)] == [number]
 
 
 def test_one_wait_is_enough_for_several_messages(pair):
@@ -57,5 +57,5 @@ def test_one_wait_is_enough_for_several_messages(pair):
     drain(server)
     send(client, [1, 2, 3])
     assert server.wait(10)
-    assert [message.header.ack for message in drain(server)] == [1, 2, 3]
+    assert [message.header.id for message in drain(server)] == [1, 2, 3]
     assert not server.wait(0)

@@ -1,17 +1,11 @@
-"""A role as in a fresh process: nobody has asked it to stop, nobody heard it beat."""
-
-import threading
+"""A role's context."""
 
 import pytest
 
-from embodied.run import role
+from embodied.process.context import Context
 
 
 @pytest.fixture
-def fresh_role(monkeypatch):
-    monkeypatch.setattr(role, "_stop", threading.Event())
-    monkeypatch.setattr(role, "_completed", threading.Event())
-    monkeypatch.setattr(role, "_beat", role.Beat())
-    monkeypatch.setattr(role, "_parts", {})
-    monkeypatch.setattr(role, "_leave", None)
-    return role
+def ctx():
+    """The context of a role that no supervisor has started."""
+    return Context()

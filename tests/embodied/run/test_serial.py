@@ -117,6 +117,28 @@ def test_train_counts_steps_updates_and_episodes(tmp_path):
     assert expected | {"fps/train", "epstats/image"} <= names
 
 
+class LoggingEnv(wrappers.Wrapper):
+    """Logs a number that the agent does not declare."""
+
+    @property
+    def obs_space(self):
+        return {**self.env.obs_space, "log/speed": elements.Space(np.float32)}
+
+    def step(self, action):
+        return {**self.env.step(action), "log/speed": np.float32(3)}
+
+
+def test_logs_that_the_agent_does_not_know(tmp_path):
+    setup = Setup(tmp_path)
+    agent = setup.make_agent()
+    assert not [key for key in agent.obs_space if key.startswith("log/")]
+    setup.make_agent = lambda: agent
+    setup.make_env = lambda index: LoggingEnv(make_dummy(index))
+    setup.train_eval()
+    for prefix in ("", "eval/"):
+        assert setup.output.values(f"{prefix}epstats/log/speed/avg")[0] == 3
+
+
 def test_updates_wait_for_sequences_to_be_complete(tmp_path):
     setup = Setup(tmp_path, envs=20)  # 24 steps are soon there, sequences after six.
     setup.train()
@@ -197,6 +219,7 @@ def test_duration_ends_the_run(tmp_path):
     assert 0 < int(setup.logger.step) < 10**9
 
 
+@pytest.mark.process
 def test_environments_in_processes(tmp_path):
     setup = Setup(tmp_path, env_processes=True, steps=60)
     setup.make_env = make_dummy

@@ -10,7 +10,7 @@ import elements
 import numpy as np
 import pytest
 
-from embodied.core import wrappers
+from embodied.core import env_rules, watch, wrappers
 from embodied.envs.dummy import Dummy
 from embodied.testing import env_report
 
@@ -57,6 +57,7 @@ class Changed(wrappers.Wrapper):
         return {**obs, **self._change(obs)} if self._change else obs
 
 
+@pytest.mark.process
 def test_a_good_environment_passes():
     found = examine(make_dummy)
     names = ["creation", "spaces", "observations", "ranges", "resets", "episode ends"]
@@ -119,7 +120,6 @@ def terminal_early(obs):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (double_vector, "observations"),
         (short_vector, "observations"),
         (extra_key, "observations"),
         (infinite_vector, "ranges"),
@@ -132,21 +132,61 @@ def terminal_early(obs):
 def test_steps(change, name):
     found = failed(lambda: Changed(change))
     assert set(found) == {name}
-    assert "times in all" in found[name]
+    assert f"times in {STEPS} steps" in found[name]
+    assert f"{__file__}:" in found[name]
+    assert "Changed.step" in found[name]
 
 
-def test_strict_adapters_name_the_rule():
+@pytest.mark.process
+def test_a_type_that_is_converted_is_only_noted():
+    found = examine(lambda: Changed(double_vector))["observations"]
+    assert found.ok is None
+    assert "'vector' is float64, its space says float32" in found.text
+    assert "np.asarray(value, np.float32)" in found.remedy
+
+
+def test_all_faults_are_found_at_once():
+    def wrong(obs):
+        return {"vector": obs["vector"][:3], "more": 1, "count": np.float32(np.nan)}
+
+    make = lambda: Changed(wrong)  # noqa: E731
+    findings = [f for f in env_report.examine(make, make, STEPS) if f.ok is False]
+    words = ["unknown 'more'", "'vector' has shape (3,)", "'count' is not finite: nan"]
+    assert len(findings) == 3
+    for word in words:
+        (finding,) = [f for f in findings if word in f.text]
+        assert "first at step 0, 120 times" in finding.text
+        assert finding.remedy
+
+
+def test_adapters_that_reject_name_rule_and_place():
     def refuse(obs):
-        raise wrappers.RangeError("observation 'vector' is outside of 0 to 1: 2")
+        fault = env_rules.Fault("ranges", "observation 'x' is not finite", "nan", "fix")
+        raise watch.error([fault], "at step 0", "mine.py:3 step")
 
     found = failed(lambda: Changed(refuse))
     assert set(found) == {"ranges"}
+    assert "mine.py:3 step" in found["ranges"]
     # Of what they refused nothing else was seen, so nothing else is said of it.
     found = examine(lambda: Changed(refuse))
     for name in ("observations", "resets", "episode ends"):
         assert found[name].ok is None
         assert f"not checked, as {STEPS} of {STEPS} steps" in found[name].text
     assert "episode length" not in found
+
+
+def test_speed_names_the_rate_and_the_slow_step():
+    fast = np.full(100, 0.001)
+    assert env_report.speed_verdict(fast, "mine.py:3 step").ok
+    finding = env_report.speed_verdict(np.append(fast, 0.5), "mine.py:3 step")
+    assert "the longest took 0.50 s, step 100\nmine.py:3 step" in finding.text
+    finding = env_report.speed_verdict(np.full(100, 0.25), "mine.py:3 step")
+    assert finding.ok is None
+    assert finding.text.startswith("4 steps/s, 250.00 ms each; below 50 steps/s")
+    assert "--run.envs" in finding.remedy
+    clock = itertools.count()
+    counted = env_report.speed(make_dummy, 10, lambda: next(clock) / 10)
+    assert counted.text.startswith("10 steps/s")
 
 
 def test_a_constructor_that_raises():
@@ -168,9 +208,10 @@ def test_a_step_that_raises():
     assert set(found) == {"steps"}
     assert "step 5 raised" in found["steps"]
     assert "in fail" in found["steps"]
-    assert "testing/env_rules.py" not in found["steps"]
+    assert "testing/walk.py" not in found["steps"]
 
 
+@pytest.mark.process
 def test_episodes_without_end_are_told_but_not_wrong():
     found = examine(lambda: Dummy("disc", size=(8, 8), length=10**6))
     assert found["episode length"].ok is None
@@ -197,6 +238,7 @@ def test_a_factory_that_cannot_be_sent():
     assert "cannot be sent" in found["own process"]
 
 
+@pytest.mark.process
 def test_a_factory_that_works_only_here():
     here = os.getpid()
 
@@ -221,6 +263,7 @@ def test_an_environment_that_ends_the_program():
     assert "SystemExit: no licence" in failed(Quits)["steps"]
 
 
+@pytest.mark.process
 def test_memory_that_grows():
     class Leaking(wrappers.Wrapper):
         def __init__(self):

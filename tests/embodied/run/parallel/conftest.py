@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embodied.core import base
-from embodied.run.parallel import wire
+from embodied.run.parallel import routing
 
 
 @pytest.fixture
@@ -24,12 +24,24 @@ def make_steps():
             base.IS_FIRST: rows(first, bool),
             base.IS_LAST: rows(last, bool),
             base.IS_TERMINAL: rows(last, bool),
-            wire.ENVID: rows(envids, np.int32),
-            wire.SEQ: rows(seqs, np.int64),
-            wire.IS_EVAL: rows(is_eval, bool),
-            wire.ENV_TIME: rows(0.5, np.float32),
+            routing.ENVID: rows(envids, np.int32),
+            routing.SEQ: rows(seqs, np.int64),
+            routing.IS_EVAL: rows(is_eval, bool),
+            routing.ENV_TIME: rows(0.5, np.float32),
             **more,
         }
+
+    return make
+
+
+@pytest.fixture
+def make_plain_steps(make_steps):
+    """Rows of steps as a program sends them that knows only the public documents."""
+
+    def make(envids, **options):
+        steps = make_steps(envids, 0, **options)
+        own = (routing.SEQ, routing.ENV_TIME)
+        return {key: value for key, value in steps.items() if key not in own}
 
     return make
 

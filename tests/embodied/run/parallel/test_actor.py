@@ -1,6 +1,7 @@
 """The actor: groups of rows, carries by environment, masks, forgetting, figures."""
 
 import contextlib
+import itertools
 import threading
 import types
 
@@ -10,10 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embodied import rpc
 from embodied.core import base
+from embodied.process.context import Context
 from embodied.run.parallel import actor as actor_module
-from embodied.run.parallel import wire
-from embodied.run.parallel.actor import Actor, CarryPolicy, batch_size, split
+from embodied.run.parallel import connections, routing
+from embodied.run.parallel.actor import (
+    Actor,
+    CarryPolicy,
+    batch_size,
+    make_server,
+    split,
+)
+from embodied.run.parallel.answers import FORGET_AFTER
+from embodied.run.parallel.shutdown import Departures
+from embodied.run.parallel.steps import StepNumbers
+from embodied.run.settings import RunSettings
 from embodied.testing import NumpyAgent
 
 OBS_SPACE = {"token": elements.Space(np.int32, (), 0, 100)}
@@ -107,15 +120,26 @@ def test_groups_hold_each_row_once_and_each_environment_in_order(rows):
         assert turns == sorted(turns)
 
 
-def test_environments_without_numbers_get_those_of_a_life_each(make_steps):
-    lives = iter([3, 8])
-    actor = Actor(make_agent(), FakeOutbox(), enroll=lambda: next(lives))
-    seqs = [wire.UNNUMBERED, 17, wire.UNNUMBERED]
-    one, two = 3 << wire.LIFE_BITS, 8 << wire.LIFE_BITS
+def test_environments_without_numbers_get_some_of_the_actor(make_steps):
+    one, two = 3 << routing.INCARNATION_BITS, 8 << routing.INCARNATION_BITS
+    starts = iter([one, two])
+    actor = Actor(make_agent(), FakeOutbox(), first=lambda: next(starts))
     for count in (1, 2):
+        seqs = [routing.UNNUMBERED, 16 + count, routing.UNNUMBERED]
         rows = make_steps([4, 5, 6], seqs, count == 1)
         _, steps = actor.act(rows, 3)
-        assert steps[wire.SEQ].tolist() == [one + count, 17, two + count]
+        assert steps[routing.SEQ].tolist() == [one + count, 16 + count, two + count]
+
+
+def test_numbers_are_larger_than_those_of_senders_that_number(make_steps):
+    start = 3 << routing.INCARNATION_BITS
+    actor = Actor(make_agent(), FakeOutbox(), first=lambda: start)
+    later = 9 << routing.INCARNATION_BITS
+    numbers = []
+    for seq in (routing.UNNUMBERED, start + 2, later, routing.UNNUMBERED, later + 5):
+        _, steps = actor.act(make_steps([4], [seq], not numbers), 1)
+        numbers += steps[routing.SEQ].tolist()
+    assert numbers == [start + 1, start + 2, later, later + 1, later + 5]
 
 
 def test_results_of_groups_come_back_in_the_order_of_the_rows(make_steps):
@@ -146,11 +170,68 @@ def test_the_policy_sees_neither_routing_nor_logs_nor_padding(make_steps):
     assert set(rows) <= set(steps)
 
 
+def test_numbers_begin_beyond_those_of_earlier_incarnations(make_steps):
+    """Also of an environment that has numbered its steps so far."""
+    start = 6 << routing.INCARNATION_BITS
+    actor = Actor(make_agent(), FakeOutbox(), first=lambda: start)
+    numbers = []
+    for seq in (
+        (5 << routing.INCARNATION_BITS) + 9,
+        routing.UNNUMBERED,
+        routing.UNNUMBERED,
+    ):
+        _, steps = actor.act(make_steps([4], [seq], not numbers), 1)
+        numbers += steps[routing.SEQ].tolist()
+    assert numbers == [(5 << routing.INCARNATION_BITS) + 9, start + 1, start + 2]
+
+
+def test_numbers_of_the_actor_grow_with_its_incarnation_and_the_clock(monkeypatch):
+    issued = Context(incarnation=1 << 29)  # The clock is behind.
+    assert actor_module.first_number(issued) == issued.first_number
+    earlier = Context(incarnation=1)  # An environment may have joined since.
+    first = actor_module.first_number(earlier)
+    assert first > earlier.first_number
+    assert actor_module.first_number(earlier) > first
+
+
+def test_numbered_batches_are_returned_as_they_are():
+    """No work for each row, also while another environment is unnumbered."""
+    numbers = StepNumbers(lambda: 1)
+    numbers.fill(np.array([routing.UNNUMBERED]), np.array([7], np.int32))
+    seqs = np.array([5, 6])
+    assert numbers.fill(seqs, np.array([0, 1], np.int32)) is seqs
+    assert numbers.fill(seqs, np.array([0, 7], np.int32)) is not seqs
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_logs_that_the_agent_does_not_know_pass_through(tmp_path, make_steps, known):
+    """From any environment of the run and from one that joins."""
+    logs = {"log/speed": elements.Space(np.float32)} if known else {}
+    agent = NumpyAgent({**base.special_spaces(), **OBS_SPACE, **logs}, ACT_SPACE)
+    outbox = FakeOutbox()
+    actor = Actor(agent, outbox)
+    args = elements.Config(logdir=str(tmp_path), actor_addr=f"ipc://{tmp_path}/actor")
+    server = make_server(actor, agent, RunSettings.of(args))
+    server.start(block=False)
+    client = rpc.Client(server.address, "env")
+    with contextlib.closing(server), contextlib.closing(client):
+        rows = make_steps([3, 4], [1, 1], True, token=np.zeros(2, np.int32))
+        rows["log/speed"], rows["log/wins"] = np.ones(2, np.float32), np.arange(2)
+        client.act(rows).result()
+        del rows["log/speed"], rows["log/wins"]
+        rows[routing.SEQ] += 1
+        client.act(rows).result()
+    with_logs, without = outbox.sent
+    assert with_logs["log/speed"].tolist() == [1, 1]
+    assert with_logs["log/wins"].tolist() == [0, 1]
+    assert not [key for key in without if key.startswith(base.LOG_PREFIX)]
+
+
 def test_actions_after_the_last_step_are_zero_and_reset(make_steps):
     outbox = FakeOutbox()
     actor = Actor(make_agent(), outbox)
     last = np.array([False, True, False, True])
-    rows = make_steps(range(4), range(4), last=last, token=np.zeros(4, np.int32))
+    rows = make_steps(range(4), range(4), True, last, token=np.zeros(4, np.int32))
     actions, steps = actor.act(rows, 4)
     np.testing.assert_array_equal(actions["reset"], last)
     assert actions["disc"].dtype == np.int32
@@ -213,27 +294,86 @@ def test_a_freed_environment_starts_anew():
 
 
 def test_silent_environments_are_freed(clock, make_steps):
-    actor = Actor(make_agent(), FakeOutbox())
+    actor, seqs = Actor(make_agent(), FakeOutbox()), itertools.count()
 
-    def act(*envids):
-        rows = make_steps(envids, [0] * len(envids), token=np.zeros(len(envids), int))
+    def act(*envids, first=False):
+        tokens = np.zeros(len(envids), int)
+        rows = make_steps(envids, [next(seqs)] * len(envids), first, token=tokens)
         _, steps = actor.act(rows, len(envids))
         return steps[NumpyAgent.LATENT].tolist()
 
     def states():
         return actor.stats()["parallel/ep_states"]
 
-    assert act(0, 1) == [1, 1]
-    clock.now += 0.9 * actor_module.FORGET_AFTER
+    assert act(0, 1, first=True) == [0, 0]
+    clock.now += 0.9 * FORGET_AFTER
+    assert act(0) == [1]
+    assert states() == 2
+    clock.now += 0.2 * FORGET_AFTER
     assert act(0) == [2]
-    assert states() == 2
-    clock.now += 0.2 * actor_module.FORGET_AFTER
-    assert act(0) == [3]
     assert states() == 1
-    clock.now += 1.1 * actor_module.FORGET_AFTER
-    # Who comes back is not silent, however long it took.
-    assert act(0, 1) == [4, 1]
+    clock.now += 1.1 * FORGET_AFTER
+    # One that comes back is not silent, however long it took.
+    assert act(0, 1, first=[False, True]) == [3, 0]
     assert states() == 2
+
+
+def act_all(actor, rows):
+    return actor.act(rows, len(rows[routing.ENVID]))
+
+
+def test_a_repeated_step_is_answered_again_without_the_policy(make_steps):
+    agent = make_agent(EchoAgent)
+    actor = Actor(agent, FakeOutbox())
+    tokens = np.array([5, 6], np.int32)
+    rows = make_steps([3, 4], [7, 7], True, [False, True], token=tokens)
+    first, _ = act_all(actor, rows)
+    again, steps = act_all(actor, rows)
+    assert len(agent.calls) == 1
+    assert first.keys() <= again.keys()
+    for key, value in first.items():
+        np.testing.assert_array_equal(again[key], value)
+        assert again[key].dtype == value.dtype
+    assert len(steps[routing.ENVID]) == 0
+
+
+def test_new_and_repeated_rows_of_one_batch(make_steps):
+    agent = make_agent(EchoAgent)
+    actor = Actor(agent, FakeOutbox())
+    act_all(actor, make_steps([3], [7], True, token=np.array([5])))
+    firsts = [True, True, True, False]
+    tokens = np.array([6, 5, 6, 9])
+    rows = make_steps([4, 3, 4, 5], [1, 7, 1, 2], firsts, token=tokens)
+    actions, steps = act_all(actor, rows)
+    assert actions["disc"].tolist() == [6, 5, 6, 0]
+    assert actions["reset"].tolist() == [False, False, False, True]
+    assert steps[routing.ENVID].tolist() == [4]
+    assert steps[routing.SEQ].tolist() == [1]
+
+
+def test_an_episode_of_an_earlier_actor_is_not_continued(make_steps):
+    agent = make_agent(EchoAgent)
+    actor = Actor(agent, FakeOutbox())
+    rows = make_steps([3, 4], [7, 1], [False, True], token=np.array([5, 6]))
+    actions, steps = act_all(actor, rows)
+    assert actions["reset"].tolist() == [True, False]
+    assert actions["disc"].tolist() == [0, 6]
+    assert steps[routing.ENVID].tolist() == [4]
+    actions, _ = act_all(actor, make_steps([3], [9], True, token=np.array([2])))
+    assert actions["disc"].tolist() == [2]
+    assert not actions["reset"].any()
+
+
+def test_a_step_that_arrives_late_is_not_acted_on(make_steps):
+    """From a connection that was lost, after the environment has moved ahead."""
+    agent = make_agent(EchoAgent)
+    actor = Actor(agent, FakeOutbox())
+    act_all(actor, make_steps([3], [7], True, token=np.array([5])))
+    act_all(actor, make_steps([3], [8], False, token=np.array([6])))
+    actions, steps = act_all(actor, make_steps([3], [7], True, token=np.array([5])))
+    assert actions["reset"].tolist() == [True]
+    assert len(steps[routing.ENVID]) == 0
+    assert len(agent.calls) == 2
 
 
 def test_an_agent_with_slots_keeps_the_state_itself(make_steps):
@@ -244,7 +384,7 @@ def test_an_agent_with_slots_keeps_the_state_itself(make_steps):
     made = []
     agent.slots = lambda: made.append(Slots(agent)) or made[-1]
     actor = Actor(agent, FakeOutbox())
-    actor.act(make_steps([3], [0], token=np.zeros(1, int)), 1)
+    actor.act(make_steps([3], [0], True, token=np.zeros(1, int)), 1)
     assert [len(slots) for slots in made] == [1]
 
 
@@ -256,7 +396,7 @@ def test_stats(clock, make_steps):
 
     actor = Actor(make_agent(SlowAgent), FakeOutbox())
     assert actor.stats()["fps/env"] == 0
-    actor.act(make_steps([0, 1], [0, 0], token=np.zeros(2, int)), 2)
+    actor.act(make_steps([0, 1], [0, 0], True, token=np.zeros(2, int)), 2)
     clock.now += 3.0
     stats = actor.stats()
     assert stats["parallel/actor_busy"] == pytest.approx(1 / 4)
@@ -276,13 +416,12 @@ def test_stats(clock, make_steps):
     ],
 )
 def test_batch_size(envs, evals, wanted, per_process, size):
-    args = elements.Config(
-        envs=envs, eval_envs=evals, actor_batch=wanted, envs_per_process=per_process
-    )
-    assert batch_size(args) == size
+    args = {"envs": envs, "eval_envs": evals, "actor_batch": wanted}
+    args |= {"logdir": "unused", "envs_per_process": per_process}
+    assert batch_size(RunSettings.of(args)) == size
 
 
-def test_steps_may_be_held_back_while_the_learner_compiles(monkeypatch):
+def test_steps_may_be_held_back_while_the_learner_compiles(monkeypatch, ctx):
     calls, told = [], []
 
     class Answer:
@@ -290,25 +429,28 @@ def test_steps_may_be_held_back_while_the_learner_compiles(monkeypatch):
             self.result = lambda: value
 
     class Replay:
-        def recent(self):
-            return Answer(["what the last actor did not tell"])
+        def take_over(self, actor):
+            assert actor == ctx.first_number
+            return Answer({"actor": 3, "total": 17, "unlogged": ["not logged"]})
 
-        def total(self):
-            return Answer(17)
+        def logged(self, step):
+            return "acknowledged"
 
         def call(self, method, args, timeout):
             calls.append((method, args, timeout))
 
     def make(send, tell, **options):
-        assert options == {"recorded": (0, 3), "total": 17, "limit": 99}
+        known = {"recorded": (0, 3), "total": 17, "limit": 99}
+        assert options.pop("logged")(5) == "acknowledged"
+        assert options == {**known, "stopping": ctx.stopping}
         return send
 
     monkeypatch.setattr(actor_module, "Outbox", make)
-    args = elements.Config(agent_timeout=600.0, envs=3, steps=99)
+    args = RunSettings.of({"logdir": "unused", "envs": 3, "steps": 99})
     logger = types.SimpleNamespace(tran=told.append)
-    actor_module.make_outbox(Replay(), logger, args)("steps")
-    assert calls == [("add_batch", ("steps",), 600.0)]
-    assert told == ["what the last actor did not tell"]
+    actor_module.make_outbox(Replay(), logger, args, ctx)("steps")
+    assert calls == [("add_batch", ("steps", 3), 600.0)]
+    assert told == ["not logged"]
 
 
 def test_a_policy_that_hangs_makes_no_progress(make_steps, start):
@@ -322,7 +464,7 @@ def test_a_policy_that_hangs_makes_no_progress(make_steps, start):
 
     actor = Actor(make_agent(HungAgent), FakeOutbox())
     assert actor.progressed()  # It has nothing to do.
-    rows = make_steps([0], [0], token=np.zeros(1, int))
+    rows = make_steps([0], [0], True, token=np.zeros(1, int))
     thread = start(lambda: actor.act(rows, 1))
     assert inside.wait(10)
     assert not actor.progressed()
@@ -341,15 +483,48 @@ def test_waiting_for_the_policy_is_not_being_busy_with_it(make_steps, monkeypatc
         yield
 
     monkeypatch.setattr(actor._timer, "section", section)
-    actor.act(make_steps([0], [0], token=np.zeros(1, int)), 1)
+    actor.act(make_steps([0], [0], True, token=np.zeros(1, int)), 1)
     assert locked == {"wait": False, "policy": True}
 
 
 def test_environments_of_one_process_take_turns(clock, make_steps):
     actor = Actor(make_agent(), FakeOutbox(), envs_per_process=2)
-    actor.act(make_steps([0, 1], [0, 0], token=np.zeros(2, int)), 2)
+    actor.act(make_steps([0, 1], [0, 0], True, token=np.zeros(2, int)), 2)
     clock.now += 4.0
     stats = actor.stats()  # Each step took half a second of the same process.
     assert stats["fps/env"] == pytest.approx(2)
     assert stats["parallel/env_busy"] == pytest.approx(1 / 4)
     assert stats["parallel/env_wait"] == pytest.approx(3 / 4)
+
+
+def test_environments_that_know_only_the_actor_learn_of_the_end(make_steps, start):
+    departures = Departures(amount=4)
+    actor = Actor(make_agent(), FakeOutbox(), departures=departures)
+    actor.act(make_steps([0, 1, 9], range(3), True, token=np.zeros(3, np.int32)), 3)
+    result = []
+    thread = start(lambda: result.append(departures.end(timeout=30)))
+    told = 0
+    while told < 2:  # Until it has ended, environments get actions.
+        rows = make_steps([0], [5], True, token=np.zeros(1, np.int32))
+        with contextlib.suppress(connections.RunOverError):
+            actor.act(rows, 1)
+            continue
+        told += 1
+    assert not result  # As one has not called; that with number 9 is a member.
+    with pytest.raises(connections.RunOverError):
+        actor.act(make_steps([1], [5], token=np.zeros(1, np.int32)), 1)
+    thread.join(30)
+    assert result == [True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),  # The supervisor stops them.
+        ({"remote_envs": True}, True),
+        ({"remote_envs": True, "launcher": "ray"}, False),  # They are members.
+    ],
+)
+def test_only_environments_of_scripts_depend_on_the_actor(changes, expected):
+    args = RunSettings.of({"logdir": "unused", **changes})
+    assert bool(actor_module.make_departures(args)) == expected

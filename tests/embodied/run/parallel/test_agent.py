@@ -8,12 +8,10 @@ import pytest
 from embodied import rpc
 from embodied.core import base
 from embodied.core.checkpoint import Checkpoint
-from embodied.run import role
+from embodied.process.context import Context, FinalError
 from embodied.run.parallel import agent as agent_module
 from embodied.run.parallel import parallel_actor, parallel_agent, parallel_learner
 from tests.e2e import parallel_run
-
-pytestmark = pytest.mark.usefixtures("fresh_role")
 
 
 @pytest.fixture
@@ -103,58 +101,59 @@ def test_the_learner_starts_from_another_checkpoint_by_regex(tmp_path, servers):
 def test_the_failure_of_one_ends_the_other_and_is_raised(monkeypatch, who):
     ended = []
 
-    def fail(agent, barrier, args):
+    def fail(agent, barrier, args, ctx):
         raise ValueError("broken on purpose")
 
-    def wait(agent, barrier, args):
+    def wait(agent, barrier, args, ctx):
         with pytest.raises(threading.BrokenBarrierError):
             barrier.wait(10)
-        assert role.wait_stop(10)
+        assert ctx.wait_stop(10)
+        assert ctx.aborted()  # Environments must not take it for the end of the run.
         ended.append(agent)
 
     for name in ("parallel_actor", "parallel_learner"):
         monkeypatch.setattr(agent_module, name, fail if name == who else wait)
     with pytest.raises(ValueError, match="broken on purpose"):
-        parallel_agent(lambda: "agent", elements.Config())
+        parallel_agent(lambda: "agent", elements.Config(logdir="unused"))
     assert ended == ["agent"]
 
 
 class Compiling:
     """A learner in its first update, and what it does not hold up."""
 
-    def __init__(self, dirty=False):
-        self.dirty = dirty  # Whether it had done updates before.
+    def __init__(self, unsaved=False):
+        self.unsaved = unsaved  # Whether it had done updates before.
         self.release = threading.Event()
         self.ended = []  # Its thread, once it got to its end.
         self.left = []  # With what the process was left before that.
 
-    def learn(self, agent, barrier, args):
-        part = role.Part("learner")
-        part.dirty = self.dirty
+    def learn(self, agent, barrier, args, ctx):
+        part = ctx.part("learner")
+        part.unsaved = self.unsaved
         barrier.wait(10)
         assert self.release.wait(20)
         self.ended.append(threading.current_thread())
         part.close()
 
-    def leave(self, error):
+    def exit(self, ctx, error):
         self.left.append(error)
         self.release.set()  # A process would be gone now.
 
-    def run(self, monkeypatch, act, on_leave):
+    def run(self, monkeypatch, act, on_exit):
         monkeypatch.setattr(agent_module, "parallel_learner", self.learn)
         monkeypatch.setattr(agent_module, "parallel_actor", act)
         monkeypatch.setattr(agent_module, "LEARNER_TIMEOUT", 0.1)
-        role.attach(role.Beat(), on_leave)
-        parallel_agent(lambda: "agent", elements.Config())
+        ctx = Context(on_exit=on_exit)
+        parallel_agent(lambda: "agent", elements.Config(logdir="unused"), ctx)
 
 
 def test_a_learner_that_compiles_is_not_waited_for(monkeypatch, capsys):
-    def act(agent, barrier, args):
+    def act(agent, barrier, args, ctx):
         barrier.wait(10)
-        role.request_stop()
+        ctx.request_stop()
 
     learner = Compiling()
-    learner.run(monkeypatch, act, learner.leave)
+    learner.run(monkeypatch, act, learner.exit)
     assert learner.left == [None]
     assert "Nothing was trained" in capsys.readouterr().out
 
@@ -162,36 +161,36 @@ def test_a_learner_that_compiles_is_not_waited_for(monkeypatch, capsys):
 def test_the_failure_of_the_actor_is_told_while_the_learner_compiles(
     monkeypatch, capsys
 ):
-    def act(agent, barrier, args):
+    def act(agent, barrier, args, ctx):
         barrier.wait(10)
         raise ValueError("broken on purpose")
 
     learner = Compiling()
     with pytest.raises(ValueError, match="broken on purpose"):
-        learner.run(monkeypatch, act, learner.leave)
+        learner.run(monkeypatch, act, learner.exit)
     assert [str(error) for error in learner.left] == ["broken on purpose"]
     assert "Nothing was trained" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("why", ["dirty", "complete", "thread"])
+@pytest.mark.parametrize("why", ["unsaved", "complete", "thread"])
 def test_a_learner_that_must_end_by_itself_is_waited_for(monkeypatch, capsys, why):
     """One with updates to save, of a complete run, or in a process it shares."""
 
-    def act(agent, barrier, args):
+    def act(agent, barrier, args, ctx):
         barrier.wait(10)
-        role.complete() if why == "complete" else role.request_stop()
+        ctx.complete() if why == "complete" else ctx.request_stop()
         threading.Timer(0.5, learner.release.set).start()
 
-    learner = Compiling(dirty=why == "dirty")
-    learner.run(monkeypatch, act, None if why == "thread" else learner.leave)
+    learner = Compiling(unsaved=why == "unsaved")
+    learner.run(monkeypatch, act, None if why == "thread" else learner.exit)
     assert learner.left == []
     assert learner.ended == [threading.current_thread()]  # Whose memory is kept.
     assert "Nothing was trained" not in capsys.readouterr().out
 
 
-def test_what_another_try_cannot_mend_is_final():
+def test_an_error_that_a_restart_cannot_fix_is_final():
     def make_agent():
         raise base.SetupError("jax.platform=tpu is not here")
 
-    with pytest.raises(role.FinalError, match=r"^jax.platform=tpu is not here$"):
-        parallel_agent(make_agent, elements.Config())
+    with pytest.raises(FinalError, match=r"^jax.platform=tpu is not here$"):
+        parallel_agent(make_agent, elements.Config(logdir="unused"))

@@ -1,17 +1,20 @@
 """The env worker: rows, routing, numbers of steps; the loop around it; the roles."""
 
 from concurrent.futures import Future
+from functools import partial as bind
 
-import elements
 import numpy as np
 import pytest
 
 from embodied import rpc
-from embodied.core.batchenv import Separate
+from embodied.core.batchenv import SequentialEnvs
 from embodied.envs.dummy import Dummy
+from embodied.process.context import Context
+from embodied.run.parallel import connections, routing
 from embodied.run.parallel import env as env_module
-from embodied.run.parallel import wire
 from embodied.run.parallel.env import EnvWorker, env_roles
+from embodied.run.parallel.member import LeaseLostError
+from embodied.run.settings import RunSettings
 
 IDS = (3, 5)
 LENGTH = 4  # Steps per episode, not counting the first.
@@ -19,7 +22,7 @@ LENGTH = 4  # Steps per episode, not counting the first.
 
 def make_worker(is_eval=False):
     envs = [Dummy("both", size=(8, 8), length=LENGTH, seed=index) for index in IDS]
-    return EnvWorker(Separate(envs), IDS, is_eval)
+    return EnvWorker(SequentialEnvs(envs), IDS, is_eval)
 
 
 def make_action(reset=False):
@@ -33,17 +36,17 @@ def make_action(reset=False):
 def test_rows_are_stacked_with_their_routing():
     worker = make_worker(is_eval=True)
     rows = worker.step(worker.reset_action())
-    spaces = {**Dummy("both", size=(8, 8), length=LENGTH).obs_space, **wire.ROUTING}
+    spaces = {**Dummy("both", size=(8, 8), length=LENGTH).obs_space, **routing.SPACES}
     assert set(rows) == set(spaces)
     for key, space in spaces.items():
         assert rows[key].shape == (len(IDS), *space.shape), key
         assert rows[key].dtype == space.dtype, key
         for row in rows[key]:
             assert row in space, key
-    assert rows[wire.ENVID].tolist() == list(IDS)
-    assert rows[wire.IS_EVAL].tolist() == [True, True]
-    assert (rows[wire.ENV_TIME] >= 0).all()
-    assert not make_worker().step(make_action())[wire.IS_EVAL].any()
+    assert rows[routing.ENVID].tolist() == list(IDS)
+    assert rows[routing.IS_EVAL].tolist() == [True, True]
+    assert (rows[routing.ENV_TIME] >= 0).all()
+    assert not make_worker().step(make_action())[routing.IS_EVAL].any()
 
 
 def test_each_environment_gets_its_row_of_the_action():
@@ -70,27 +73,27 @@ def test_the_reset_action_fits_the_space():
 def test_numbers_grow_by_one_with_each_step():
     worker = make_worker()
     worker.step(worker.reset_action())
-    seqs = [worker.step(make_action())[wire.SEQ] for _ in range(3 * LENGTH)]
+    seqs = [worker.step(make_action())[routing.SEQ] for _ in range(3 * LENGTH)]
     assert all((seq == seq[0]).all() for seq in seqs)
     assert set(np.diff([seq[0] for seq in seqs])) == {1}
 
 
 def test_a_reset_action_leaves_a_gap():
     worker = make_worker()
-    before = worker.step(make_action())[wire.SEQ][0]
+    before = worker.step(make_action())[routing.SEQ][0]
     rows = worker.step(worker.reset_action())
-    assert rows[wire.SEQ][0] == before + 2
+    assert rows[routing.SEQ][0] == before + 2
     assert rows["is_first"].all()
-    assert worker.step(make_action())[wire.SEQ][0] == before + 3
+    assert worker.step(make_action())[routing.SEQ][0] == before + 3
 
 
-def test_a_later_life_has_larger_numbers():
+def test_a_later_incarnation_has_larger_numbers():
     first, second = make_worker(), make_worker()
-    first.begin(7)
-    second.begin(8)
+    first.begin(Context(incarnation=7).first_number)
+    second.begin(Context(incarnation=8).first_number)
     for _ in range(1000):
-        earlier = first.step(make_action())[wire.SEQ]
-    later = second.step(second.reset_action())[wire.SEQ]
+        earlier = first.step(make_action())[routing.SEQ]
+    later = second.step(second.reset_action())[routing.SEQ]
     assert (later > earlier + 1).all()
     assert later.dtype == np.int64
 
@@ -102,16 +105,15 @@ class FakeActor:
         self._answers = list(answers)
         self._stop = stop
         self.rows = []
-        self.lives = [5]  # Answers to `enroll`.
+
+    def call_rows(self, method, rows, timeout):
+        return self.call(method, (rows,), timeout)
 
     def call(self, method, args=(), timeout=0):
         assert timeout > 0
-        if method == "enroll":
-            answer = self.lives.pop(0)
-        else:
-            assert method == "act"
-            self.rows.append(args[0])
-            answer = self._answers.pop(0)
+        assert method == "act"
+        self.rows.append(args[0])
+        answer = self._answers.pop(0)
         future = Future()
         if isinstance(answer, Exception):
             future.set_exception(answer)
@@ -122,66 +124,93 @@ class FakeActor:
         return future
 
 
-def test_the_loop_steps_with_what_the_actor_says(fresh_role):
-    actor = FakeActor([make_action()] * 3, fresh_role.request_stop)
-    env_module.run(make_worker(), actor)
+def test_the_loop_steps_with_what_the_actor_says(ctx):
+    actor = FakeActor([make_action()] * 3, ctx.request_stop)
+    env_module.run(make_worker(), actor, ctx)
     assert [rows["count"][0] for rows in actor.rows] == [0, 1, 2]
-    assert set(np.diff([rows[wire.SEQ][0] for rows in actor.rows])) == {1}
+    assert set(np.diff([rows[routing.SEQ][0] for rows in actor.rows])) == {1}
 
 
-def test_a_new_actor_means_new_episodes(fresh_role):
-    answers = [make_action(), rpc.ServerRestarted("again"), make_action(), {}]
-    actor = FakeActor(answers, fresh_role.request_stop)
-    env_module.run(make_worker(), actor)
+def test_a_new_actor_means_new_episodes(ctx):
+    answers = [make_action(), make_action(reset=True), make_action(), make_action()]
+    actor = FakeActor(answers, ctx.request_stop)
+    env_module.run(make_worker(), actor, ctx)
     assert [rows["count"][0] for rows in actor.rows] == [0, 1, 0, 1]
     assert [rows["is_first"][0] for rows in actor.rows] == [True, False, True, False]
-    assert np.diff([rows[wire.SEQ][0] for rows in actor.rows]).tolist() == [1, 2, 1]
+    assert np.diff([rows[routing.SEQ][0] for rows in actor.rows]).tolist() == [1, 2, 1]
 
 
-def test_numbers_are_those_of_the_life_that_the_actor_gave(fresh_role):
-    actor = FakeActor([make_action()] * 2, fresh_role.request_stop)
-    actor.lives = [rpc.ServerRestarted("again"), TimeoutError("away"), 9]
-    env_module.run(make_worker(), actor)
-    lives = {int(rows[wire.SEQ][0]) >> wire.LIFE_BITS for rows in actor.rows}
-    assert lives == {9}
-    assert not actor.lives
+def test_numbers_are_those_of_the_incarnation_of_the_process(monkeypatch):
+    ctx = Context(incarnation=9)
+    actor = FakeActor([make_action()] * 2, ctx.request_stop)
+    actor.close = bool
+    monkeypatch.setattr(connections, "reach", lambda *args, **options: actor)
+    args = {"logdir": "unused", "actor_addr": "ipc:///tmp/unused"}
+    make = bind(Dummy, "both", size=(8, 8), length=LENGTH)
+    env_module.parallel_env(lambda index: make(), IDS, args, ctx=ctx)
+    seqs = [int(rows[routing.SEQ][0]) for rows in actor.rows]
+    assert {seq >> routing.INCARNATION_BITS for seq in seqs} == {9}
+    assert actor.rows[0][routing.ENVID].tolist() == list(IDS)
 
 
-OVER = rpc.RemoteError("act", "RunOverError", "the run is over", "")
+def test_a_reset_after_the_last_step_leaves_no_gap(ctx):
+    answers = [make_action(reset=i == LENGTH) for i in range(2 * LENGTH)]
+    actor = FakeActor(answers, ctx.request_stop)
+    env_module.run(make_worker(), actor, ctx)
+    assert [rows["is_first"][0] for rows in actor.rows].count(True) == 2
+    assert set(np.diff([rows[routing.SEQ][0] for rows in actor.rows])) == {1}
 
 
-def test_the_end_of_the_run_ends_the_loop(fresh_role):
-    actor = FakeActor([make_action(), OVER, make_action()], fresh_role.request_stop)
-    env_module.run(make_worker(), actor)
+OVER = rpc.RemoteError("act", "RunOverError", "the run has ended", "")
+
+
+def test_the_end_of_the_run_ends_the_loop(ctx):
+    actor = FakeActor([make_action(), OVER, make_action()], ctx.request_stop)
+    env_module.run(make_worker(), actor, ctx)
     assert len(actor.rows) == 2
-    assert not fresh_role.stopping()
+    assert not ctx.stopping()
 
 
-def test_who_comes_after_the_end_of_the_run_does_not_begin(fresh_role):
-    actor = FakeActor([make_action()], fresh_role.request_stop)
-    actor.lives = [OVER]
-    env_module.run(make_worker(), actor)
-    assert actor.rows == []
+def test_who_comes_after_the_end_of_the_run_does_not_go_on(ctx):
+    actor = FakeActor([OVER, make_action()], ctx.request_stop)
+    env_module.run(make_worker(), actor, ctx)
+    assert len(actor.rows) == 1
 
 
-def test_an_actor_that_is_away_is_asked_again(fresh_role):
-    answers = [make_action(), TimeoutError("away"), make_action(), {}]
-    actor = FakeActor(answers, fresh_role.request_stop)
-    env_module.run(make_worker(), actor)
+def test_what_keeps_the_lease_can_end_the_loop_while_it_waits(ctx):
+    class Silent:
+        def call_rows(self, method, rows, timeout):
+            return Future()  # Without an answer.
+
+    kept = iter([None, None])
+
+    def keep():
+        try:
+            next(kept)
+        except StopIteration:
+            raise LeaseLostError from None
+
+    with pytest.raises(LeaseLostError):
+        env_module.run(make_worker(), Silent(), ctx, keep)
+    assert not ctx.stopping()
+
+
+def test_an_actor_that_is_away_is_asked_again(ctx):
+    answers = [make_action(), TimeoutError("away"), make_action(), make_action()]
+    actor = FakeActor(answers, ctx.request_stop)
+    env_module.run(make_worker(), actor, ctx)
     assert [rows["is_first"][0] for rows in actor.rows] == [True, False, True, False]
 
 
-def test_any_other_error_ends_the_loop(fresh_role):
-    actor = FakeActor([make_action(), ValueError("bad")], fresh_role.request_stop)
+def test_any_other_error_ends_the_loop(ctx):
+    actor = FakeActor([make_action(), ValueError("bad")], ctx.request_stop)
     with pytest.raises(ValueError, match="bad"):
-        env_module.run(make_worker(), actor)
+        env_module.run(make_worker(), actor, ctx)
 
 
 def test_roles_cover_each_environment_once():
-    args = elements.Config(
-        envs=5, eval_envs=3, envs_per_process=2, budget=3, env_timeout=10.0
-    )
-    roles = env_roles("train", "eval", args)
+    args = {"logdir": "unused", "envs": 5, "eval_envs": 3, "envs_per_process": 2}
+    roles = env_roles("train", "eval", RunSettings.of(args))
     assert [role.name for role in roles] == ["env0", "env2", "env4", "eval5", "eval7"]
     found = [(role.args[0], role.args[1], role.args[3]) for role in roles]
     assert found == [

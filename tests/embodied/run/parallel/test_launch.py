@@ -1,19 +1,21 @@
 """Who runs where: what the launcher makes of its arguments."""
 
 import cloudpickle
-import elements
 import pytest
 
-from embodied.cluster import scout
+from embodied import rpc
+from embodied.cluster import discovery
 from embodied.run.parallel import launch
+from embodied.run.settings import RunSettings
 from tests.e2e import parallel_run
 
 
 class FakeSupervisor:
     """Keeps what it was given and runs nothing."""
 
-    def __init__(self, roles, status):
+    def __init__(self, roles, status, issue, others):
         FakeSupervisor.roles = {role.name: role for role in roles}
+        FakeSupervisor.others = others
 
     def run(self, duration):
         return f"{duration} seconds passed"
@@ -58,19 +60,25 @@ RAY = {"launcher": "ray", "ray": {"address": "auto", "cpus": 1.0}}
 def test_environments_on_a_cluster_reach_the_actor_with_keys(
     combined, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(scout, "look", lambda address: scout.Cluster("0.0.0.0", 2))
+    monkeypatch.setattr(
+        discovery, "look", lambda address: discovery.Cluster("0.0.0.0", 2)
+    )
     roles = combined(**RAY, envs=2)
-    assert {"logger", "replay", "agent", "fleet", "farewell"} == set(roles)
+    assert {"logger", "replay", "agent", "fleet"} == set(roles)
     args = roles["fleet"].args[-1]
     assert args == roles["agent"].args[-1]
     assert args.remote_envs
+    assert args.coordinator_addr.startswith("tcp://0.0.0.0:")
     assert args.actor_addr.startswith("tcp://0.0.0.0:")
-    assert (tmp_path / "keys" / "client.json").exists()
+    assert args.replay_addr.startswith("ipc://")
+    assert args.logger_addr.startswith("ipc://")
+    assert (tmp_path / "keys" / "env.json").exists()
 
 
 def test_the_address_of_environments_on_a_cluster_may_be_given(combined):
-    roles = combined(**RAY, actor_addr="tcp://127.0.0.1:7001")
-    assert roles["fleet"].args[-1].actor_addr == "tcp://127.0.0.1:7001"
+    address = rpc.resolve("tcp://127.0.0.1:{auto}")
+    roles = combined(**RAY, coordinator_addr=address)
+    assert roles["fleet"].args[-1].coordinator_addr == address
 
 
 def test_the_replay_elsewhere(combined):
@@ -90,10 +98,10 @@ def test_open_addresses_are_filled_in_and_the_same_for_all(combined):
     found = [arg for r in roles.values() for arg in r.args if is_args(arg)]
     assert len(found) == len(roles)
     names = ("actor_addr", "replay_addr", "logger_addr")
-    addresses = {tuple(args[name] for name in names) for args in found}
+    addresses = {tuple(getattr(args, name) for name in names) for args in found}
     assert len(addresses) == 1
     assert len(set(addresses.pop())) == 3
-    assert not any("{auto}" in found[0][name] for name in names)
+    assert not any("{auto}" in getattr(found[0], name) for name in names)
 
 
 def test_given_addresses_are_kept(combined):
@@ -109,7 +117,7 @@ def test_factories_are_pickled_for_the_way(combined):
 
 
 def is_args(value):
-    return isinstance(value, elements.Config)
+    return isinstance(value, RunSettings)
 
 
 def test_open_addresses_leave_nothing_behind(combined, tmp_path, monkeypatch):

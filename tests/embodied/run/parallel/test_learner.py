@@ -1,29 +1,29 @@
 """The learner's view of the replay: look-ahead, retries, patience, beats."""
 
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
 
-from embodied.run import role
+from embodied.process.context import Context, StoppedError
 from embodied.run.parallel import learner as learner_module
 from embodied.run.parallel.learner import RemoteReplay, parallel_stream
 
-pytestmark = pytest.mark.usefixtures("fresh_role")
-
 
 class FakeFuture:
-    """Is there with its outcome, or pending until somebody stops the role."""
+    """Is there with its outcome, or pending until the wait stops the role."""
 
-    def __init__(self, outcome):
+    def __init__(self, outcome, on_wait=None):
         self._outcome = outcome
+        self._on_wait = on_wait
 
     def done(self):
         return self._outcome is not None
 
     def result(self, timeout=None):
         if self._outcome is None:
-            role.request_stop()
+            self._on_wait()
             raise TimeoutError
         if isinstance(self._outcome, Exception):
             raise self._outcome
@@ -33,13 +33,16 @@ class FakeFuture:
 class FakeClient:
     """Answers calls with outcomes in order."""
 
-    def __init__(self, outcomes=()):
+    def __init__(self, outcomes=(), on_wait=None):
         self.outcomes = deque(outcomes)
+        self.on_wait = on_wait
         self.calls = []
+        self.draws = []
 
-    def call(self, method, timeout):
+    def call(self, method, args=(), timeout=None):
         self.calls.append((method, timeout))
-        return FakeFuture(self.outcomes.popleft())
+        self.draws += args
+        return FakeFuture(self.outcomes.popleft(), self.on_wait)
 
     def update(self, arrays):
         self.calls.append(("update", arrays))
@@ -70,6 +73,16 @@ def test_two_batches_are_asked_for_ahead_and_come_in_order():
     assert len(client.calls) == 7
 
 
+def test_draws_are_numbered_by_learner():
+    clients = [FakeClient(map(batch, range(10))) for _ in range(2)]
+    for client in clients:
+        numbers(parallel_stream(RemoteReplay(client, "train"), "train"), 2)
+    one, two = (client.draws for client in clients)
+    assert [number for _, number in one] == [1, 2, 3, 4]
+    assert len({learner for learner, _ in one}) == 1
+    assert one[0][0] != two[0][0]
+
+
 @pytest.mark.parametrize("mode", ["report", "eval"])
 def test_reports_are_on_data_of_now(mode):
     client = FakeClient(map(batch, range(10)))
@@ -96,9 +109,11 @@ def test_an_unanswered_call_is_made_again_but_not_for_ever():
 
 
 def test_waiting_for_a_batch_is_a_sign_of_life_and_ends_with_a_stop():
-    beats = []
-    replay = RemoteReplay(FakeClient([None] * 3), "train", lambda: beats.append(1))
-    with pytest.raises(role.StoppedError):
+    ctx, beats = Context(), []
+    client = FakeClient([None] * 3, ctx.request_stop)
+    wait = partial(ctx.wait, beat=partial(beats.append, 1))
+    replay = RemoteReplay(client, "train", wait)
+    with pytest.raises(StoppedError):
         next(parallel_stream(replay, "train"))
     assert beats
     replay.patient = True

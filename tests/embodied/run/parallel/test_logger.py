@@ -10,6 +10,8 @@ from embodied.metrics import JSONLOutput
 from embodied.run.parallel.bottleneck import ACTOR_BUSY, LEARNER_WAIT
 from embodied.run.parallel.logger import Scoreboard
 from embodied.run.parallel.outbox import STEP
+from embodied.run.parallel.steps import StepsError
+from embodied.run.settings import RunSettings
 from embodied.testing import RecordedOutput
 
 ENVS = 2  # Training environments; the evaluation ids follow.
@@ -23,7 +25,9 @@ class Life:
         self.output = RecordedOutput()
         outputs = [self.output, JSONLOutput(directory, clock=lambda: 0.0)]
         self.logger = elements.Logger(elements.Counter(), outputs)
-        args = elements.Config(envs=ENVS, episode_timeout=1e9)
+        args = RunSettings.of(
+            {"logdir": "unused", "envs": ENVS, "episode_timeout": 1e9}
+        )
         self.board = Scoreboard(self.logger, directory / "ckpt" / "logger", args)
 
     def do(self, call):
@@ -80,7 +84,7 @@ def script(make_steps):
         calls.append(("tran", {**steps, STEP: 2 * (seq + 1)}))
         ages = np.where(last, 0, ages + 1)
         if seq % 4 == 1:
-            calls.append(("add", {"train/loss": 1 / (seq + 1)}))
+            calls.append(("add", {"train/loss": 1 / (seq + 1)}, ("learner", seq)))
         if seq % 5 == 3:
             calls.append(("write",))
     return [*calls, ("write",)]
@@ -150,6 +154,49 @@ def test_a_step_told_twice_counts_once(tmp_path, episode):
     assert int(life.logger.step) == 4
 
 
+def test_plain_steps_are_counted_here(tmp_path, make_plain_steps):
+    """Without `seq`, `env_time` and `step`, as the documents of the product send them.
+
+    Also after a kill, which has the journal do the calls again.
+    """
+    life = Life(tmp_path)
+    for index in range(3):
+        first, last = index == 0, index == 2
+        evals = [False, False, True]
+        steps = make_plain_steps(
+            [0, 1, 2], first=first, last=last, reward=[1, 2, 3], is_eval=evals
+        )
+        steps.pop("is_terminal")
+        life.board.tran(steps)
+    again = Life(tmp_path)
+    for each in (life, again):
+        each.board.write()
+        assert each.values("episode/score") == [3, 6]
+        assert each.values("eval/episode/score") == [9]
+        assert int(each.logger.step) == 6
+
+
+def test_steps_without_is_eval_are_for_training(tmp_path, make_plain_steps):
+    life = Life(tmp_path)
+    steps = make_plain_steps([0], first=True, last=True)
+    del steps["is_eval"]
+    life.board.tran(steps)
+    life.board.write()
+    assert (len(life.values("episode/score")), int(life.logger.step)) == (1, 1)
+
+
+def test_numbered_and_plain_steps_of_one_environment(
+    tmp_path, make_steps, make_plain_steps
+):
+    life = Life(tmp_path)
+    for seq in (5, 6, 5):  # The last one is a repetition.
+        life.board.tran(make_steps([0], [seq], first=True, last=True, reward=seq))
+        life.board.tran(make_plain_steps([0], first=True, last=True, reward=1))
+    life.board.write()
+    assert life.values("episode/score") == [5, 1, 6, 1, 1]
+    assert int(life.logger.step) == 5
+
+
 def test_a_batch_may_be_new_in_part(tmp_path, make_steps):
     life = Life(tmp_path)
     life.board.tran({**make_steps([0], [1], first=True, reward=1), STEP: 1})
@@ -211,7 +258,7 @@ def test_a_kill_within_a_write_changes_nothing(
 def test_a_kill_before_the_answer_makes_the_sender_repeat(
     tmp_path, script, expected, monkeypatch
 ):
-    points = [index for index, call in enumerate(script) if call[0] == "tran"]
+    points = [index for index, call in enumerate(script) if call[0] != "write"]
     for point in points:
         for noted in (False, True):
             directory = tmp_path / f"killed{point}{noted}"
@@ -271,14 +318,14 @@ def test_a_metric_that_cannot_be_written_is_refused(tmp_path, bad):
         assert each.values("bad") == []
 
 
-@pytest.mark.parametrize("missing", ["reward", "is_first", "envid", "seq", STEP])
+@pytest.mark.parametrize("missing", ["reward", "is_first", "is_last", "envid"])
 def test_steps_that_lack_something_are_refused(tmp_path, episode, missing):
     life = Life(tmp_path)
     for call in episode(0, 5, step=1):
         life.do(call)
     (_, steps), *_ = episode(1, 5, step=5)
     del steps[missing]
-    with pytest.raises(KeyError, match=missing):
+    with pytest.raises(StepsError, match=f"^'{missing}' is missing: .*each step"):
         life.board.tran(steps)
     for call in episode(1, 6, step=6):
         life.do(call)
@@ -354,6 +401,20 @@ def test_stale_episodes_are_dropped_and_counted(tmp_path, episode):
     life.board.write()
     assert life.values("parallel/stale_episodes") == [1, 0]
     assert life.values("episode/score") == []
+
+
+def test_metrics_that_are_sent_again_count_once(tmp_path):
+    life = Life(tmp_path)
+    for number in (1, 2, 2, 1, 3):
+        life.board.add({"some/metric": float(number)}, ("sender", number))
+        life.board.write()
+    life.board.add({"some/metric": 10.0}, ("another", 1))
+    life.board.write()
+    assert life.values("some/metric") == [1, 2, 3, 10]
+    again = Life(tmp_path)
+    again.board.add({"some/metric": 3.0}, ("sender", 3))
+    again.board.write()
+    assert again.values("some/metric") == []
 
 
 def test_the_bottleneck_is_logged_from_the_newest_figures(tmp_path):

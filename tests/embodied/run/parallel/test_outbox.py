@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from embodied.run.parallel import outbox as outbox_module
-from embodied.run.parallel import wire
+from embodied.run.parallel import routing
 from embodied.run.parallel.outbox import STEP, Outbox
 
-pytestmark = pytest.mark.usefixtures("fresh_role")
 TIMEOUT = 10  # Seconds until a thread that should go on has failed.
 
 
@@ -20,6 +19,8 @@ class Ends:
         self.added = []
         self.futures = []
         self.told = []
+        self.logs = []
+        self.logged = []
 
     def add_batch(self, steps):
         self.added.append(steps)
@@ -28,6 +29,8 @@ class Ends:
 
     def tran(self, steps):
         self.told.append(steps)
+        self.logs.append(Future())
+        return self.logs[-1]
 
 
 @pytest.fixture
@@ -42,6 +45,22 @@ def few(monkeypatch):
     return 3
 
 
+def test_steps_that_the_logger_did_not_take_in_time_are_not_acknowledged(
+    ends, make_steps, monkeypatch
+):
+    monkeypatch.setattr(outbox_module, "CONFIRM_EVERY", 1)
+    outbox = Outbox(ends.add_batch, ends.tran, logged=ends.logged.append)
+    outbox.send(make_steps([0], [0]))
+    ends.futures[0].set_result(1)
+    assert outbox.wait_total(1, TIMEOUT)
+    ends.logs[0].set_exception(TimeoutError("the logger is away"))
+    outbox.send(make_steps([0], [1]))
+    ends.futures[1].set_result(2)
+    with pytest.raises(TimeoutError, match="the logger is away"):
+        outbox.flush()
+    assert ends.logged == []
+
+
 def test_the_logger_is_told_in_order_and_only_what_is_stored(ends, make_steps):
     outbox = Outbox(ends.add_batch, ends.tran)
     for seq in range(4):
@@ -50,10 +69,31 @@ def test_the_logger_is_told_in_order_and_only_what_is_stored(ends, make_steps):
     for index in (3, 1, 2, 0):  # The answers come in any order.
         ends.futures[index].set_result(2 * (index + 1))
     outbox.flush()
-    assert [s[wire.SEQ].tolist() for s in ends.added] == [[i, i] for i in range(4)]
-    assert [s[wire.SEQ].tolist() for s in ends.told] == [[i, i] for i in range(4)]
+    assert [s[routing.SEQ].tolist() for s in ends.added] == [[i, i] for i in range(4)]
+    assert [s[routing.SEQ].tolist() for s in ends.told] == [[i, i] for i in range(4)]
     assert [s[STEP] for s in ends.told] == [2, 4, 6, 8]
     assert outbox.total == 8
+
+
+def test_the_replay_hears_what_the_logger_has(ends, make_steps, monkeypatch):
+    monkeypatch.setattr(outbox_module, "CONFIRM_EVERY", 2)
+    outbox = Outbox(ends.add_batch, ends.tran, logged=ends.logged.append)
+    for seq in range(6):
+        outbox.send(make_steps([0], [seq]))
+        ends.futures[seq].set_result(seq + 1)
+        outbox.wait_total(seq + 1, TIMEOUT)
+        if seq != 3:  # The logger is slow to answer for that one.
+            ends.logs[seq].set_result(None)
+    outbox.flush()
+    assert ends.logged == [2]
+    ends.logs[3].set_result(None)
+
+
+def test_nothing_is_sent_that_the_logger_would_not_hear_of(ends, make_steps):
+    outbox = Outbox(ends.add_batch, ends.tran)
+    outbox.flush()
+    outbox.send(make_steps([0], [0]))
+    assert ends.added == []
 
 
 def test_the_total_never_falls(ends, make_steps):
@@ -96,14 +136,14 @@ def test_acting_waits_while_too_much_is_on_its_way(ends, few, make_steps, watch,
     assert not waiter.is_alive()
 
 
-def test_a_stop_ends_the_wait_for_room(ends, few, make_steps, watch, start, fresh_role):
-    outbox = Outbox(ends.add_batch, ends.tran)
+def test_a_stop_ends_the_wait_for_room(ends, few, make_steps, watch, start, ctx):
+    outbox = Outbox(ends.add_batch, ends.tran, stopping=ctx.stopping)
     condition = watch(outbox)
     for seq in range(few):
         outbox.send(make_steps([0], [seq]))
     waiter = start(outbox.wait_room)
     assert condition.waiting.wait(TIMEOUT)
-    fresh_role.request_stop()
+    ctx.request_stop()
     with condition:
         condition.notify_all()
     waiter.join(TIMEOUT)
@@ -174,30 +214,30 @@ def steps(make_steps):
 
 
 SCALARS = {"reward", "is_first", "is_last", "is_terminal", "log/speed", STEP}
-SCALARS |= set(wire.ROUTING)
+SCALARS |= set(routing.SPACES)
 
 
 def test_images_only_of_recorded_environments(ends, steps):
     with_images, others = tell(ends, (2, 0), steps)
     assert set(with_images) == SCALARS | {"image"}
-    assert with_images[wire.ENVID].tolist() == [0, 2]
+    assert with_images[routing.ENVID].tolist() == [0, 2]
     assert with_images["image"][:, 0, 0, 0].tolist() == [0, 2]
     assert with_images["log/speed"].tolist() == [0, 2]
     assert set(others) == SCALARS
-    assert others[wire.ENVID].tolist() == [1, 3]
-    assert others[wire.SEQ].tolist() == [11, 13]
+    assert others[routing.ENVID].tolist() == [1, 3]
+    assert others[routing.SEQ].tolist() == [11, 13]
 
 
 def test_no_images_if_nobody_is_recorded(ends, steps):
     (part,) = tell(ends, (9,), steps)
     assert set(part) == SCALARS
-    assert part[wire.ENVID].tolist() == [0, 1, 2, 3]
+    assert part[routing.ENVID].tolist() == [0, 1, 2, 3]
 
 
 def test_one_part_if_all_are_recorded(ends, steps):
     (part,) = tell(ends, (0, 1, 2, 3), steps)
     assert set(part) == SCALARS | {"image"}
-    assert part[wire.ENVID].tolist() == [0, 1, 2, 3]
+    assert part[routing.ENVID].tolist() == [0, 1, 2, 3]
 
 
 def test_surplus_training_steps_are_not_sent(ends, make_steps):
@@ -207,7 +247,11 @@ def test_surplus_training_steps_are_not_sent(ends, make_steps):
     outbox.send(make_steps([0, 9, 1, 2], [1] * 4, is_eval=evals))
     outbox.send(make_steps([0, 1], [2] * 2))  # Nothing is left of it.
     outbox.send(make_steps([9], [2], is_eval=True))
-    assert [s[wire.ENVID].tolist() for s in ends.added] == [[0, 1, 2], [0, 9, 1], [9]]
+    assert [s[routing.ENVID].tolist() for s in ends.added] == [
+        [0, 1, 2],
+        [0, 9, 1],
+        [9],
+    ]
     for future, total in zip(ends.futures, (13, 15, 15), strict=True):
         future.set_result(total)
     outbox.flush()
@@ -219,6 +263,6 @@ def test_steps_that_the_replay_did_not_count_leave_room(ends, make_steps, start)
     outbox = Outbox(ends.add_batch, ends.tran, limit=4)
     outbox.send(make_steps([0, 1, 2, 3], [0] * 4))
     ends.futures[0].set_result(3)  # One of them it knew already.
-    outbox.flush()
+    assert outbox.wait_total(3, TIMEOUT)
     outbox.send(make_steps([0, 1], [1] * 2))
-    assert [len(s[wire.ENVID]) for s in ends.added] == [4, 1]
+    assert [len(s[routing.ENVID]) for s in ends.added] == [4, 1]

@@ -2,7 +2,6 @@
 
 import errno
 
-import elements
 import numpy as np
 import pytest
 
@@ -10,9 +9,11 @@ from embodied import streams
 from embodied.core.checkpoint import Checkpoint
 from embodied.replay import Replay, ReplayFullError
 from embodied.replay.limiter import LimiterClosedError
-from embodied.run.parallel import outbox, wire
+from embodied.run.parallel import outbox, routing
 from embodied.run.parallel.outbox import STEP
 from embodied.run.parallel.replay import ReplayStore
+from embodied.run.parallel.steps import StepsError
+from embodied.run.settings import RunSettings
 from embodied.testing import ListReplay
 
 TIMEOUT = 10  # Seconds until a thread that should go on has failed.
@@ -25,7 +26,8 @@ class Setup:
 
     def __init__(self, length=2, **changes):
         args = {"batch_size": 1, "batch_length": 2, "replay_context": 0}
-        self.args = elements.Config({**args, "train_ratio": 2.0, **changes})
+        args |= {"logdir": "unused", "train_ratio": 2.0}
+        self.args = RunSettings.of({**args, **changes})
         self.replay, self.replay_eval = ListReplay(length), ListReplay(length)
         self.store = ReplayStore(
             self.replay, self.replay_eval, self.make_stream, self.args
@@ -71,8 +73,93 @@ def test_neither_routing_nor_logs_are_stored(make_steps):
     steps = make_steps([0], [0], **{"log/x": np.ones(1), "latent/h": np.ones((1, 3))})
     setup.store.add_batch(steps)
     (stored,) = setup.replay.streams["0"]
-    unwanted = {*wire.ROUTING, "log/x"}
+    unwanted = {*routing.SPACES, "log/x"}
     assert set(stored) == set(steps) - unwanted | {"stepid"}
+
+
+def test_plain_steps_are_stored_in_order(make_plain_steps):
+    setup = Setup(train_ratio=0.0)
+    for index in range(3):
+        steps = make_plain_steps([0, 7], reward=index, is_eval=[False, True])
+        assert setup.store.add_batch(steps) == index + 1
+    for replay in (setup.replay, setup.replay_eval):
+        (stream,) = replay.streams.values()
+        assert [step["reward"] for step in stream] == [0, 1, 2]
+        assert routing.SEQ not in stream[0]
+
+
+def test_steps_without_is_eval_are_for_training(make_plain_steps):
+    setup = Setup()
+    steps = make_plain_steps([0])
+    del steps["is_eval"]
+    assert setup.store.add_batch(steps) == 1
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_numbered_and_plain_steps_of_one_environment(
+    tmp_path, make_steps, make_plain_steps, on_disk
+):
+    """Neither takes a number that the other needs, not even after a restart."""
+    setup = Setup(train_ratio=0.0)
+
+    def open_store():
+        replay = Replay(2, 100, tmp_path) if on_disk else setup.replay
+        return ReplayStore(replay, Replay(2, 100), setup.make_stream, setup.args)
+
+    store, total = open_store(), 0
+    for seq in range(4):
+        for steps in (make_steps([0], [seq]), make_plain_steps([0])):
+            total += 1
+            assert store.add_batch(steps) == total
+        assert store.add_batch(make_steps([0], [seq])) == total  # A repetition.
+        if on_disk:
+            store.close()
+            store = open_store()
+    store.close()
+
+
+def test_a_batch_may_be_numbered_in_part(make_steps):
+    store = Setup(train_ratio=0.0).store
+    for total in (3, 5):
+        steps = make_steps([0, 1, 1], [routing.UNNUMBERED, 5, routing.UNNUMBERED])
+        assert store.add_batch(steps) == total
+    (first, second) = unlogged(store)
+    # Only what the logger knows when it is repeated.
+    assert first[routing.SEQ].tolist() == second[routing.SEQ].tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    "missing", ["envid", "reward", "is_first", "is_last", "is_terminal"]
+)
+def test_steps_that_lack_something_are_rejected(make_plain_steps, missing):
+    store = Setup().store
+    steps = make_plain_steps([0])
+    del steps[missing]
+    with pytest.raises(StepsError, match=f"^'{missing}' is missing: .*each step"):
+        store.add_batch(steps)
+    assert store.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("envid", np.int32(0)),
+        ("envid", np.zeros(1, np.float32)),
+        ("envid", np.array([-1])),
+        (
+            "envid",
+            np.array([routing.MAX_ENVS]),
+        ),  # The worker of plain steps of another.
+        ("is_eval", np.zeros(1, np.int32)),
+        ("is_eval", np.zeros(2, bool)),
+        ("seq", np.zeros(1, np.float32)),
+    ],
+)
+def test_routing_of_another_kind_is_rejected(make_plain_steps, key, value):
+    store = Setup().store
+    with pytest.raises(StepsError, match=f"^'{key}' has "):
+        store.add_batch({**make_plain_steps([0]), key: value})
+    assert store.total() == 0
 
 
 def test_evaluation_steps_earn_no_training(make_steps):
@@ -157,6 +244,26 @@ def test_inserting_waits_for_the_learner(fill, watch, start):
     assert store.total() == MINSIZE + AHEAD + 1
 
 
+def test_a_repeated_draw_spends_no_credit(fill):
+    store = Setup().store
+    fill(store, range(MINSIZE + AHEAD))
+
+    def credit():
+        return store.stats()["limiter/avail"]
+
+    before = credit()
+    for draw in ((7, 1), (7, 1), (7, 2), (7, 1), (7, 2)):
+        assert store.sample_batch_train(draw)
+    spent = before - credit()
+    assert spent > 0
+    assert store.sample_batch_train((7, 0))  # One that was held back has not paid.
+    assert before - credit() == 1.5 * spent
+    before -= spent / 2
+    for draw in ((8, 1), (8, 2)):  # Another learner spends as much.
+        assert store.sample_batch_train(draw)
+    assert before - credit() == 2 * spent
+
+
 def test_drain_lets_the_waiting_and_all_later_steps_in(fill, watch, start):
     store = Setup().store
     condition = watch(store._limiter)
@@ -174,7 +281,7 @@ def test_a_new_actor_is_limited_again(fill, watch, start):
     condition = watch(store._limiter)
     store.drain()
     fill(store, range(MINSIZE + AHEAD))
-    store.recent()
+    store.take_over()
     actor = start(lambda: fill(store, range(50, 51)))
     assert condition.waiting.wait(TIMEOUT)
     store.drain()
@@ -224,27 +331,64 @@ def test_no_sequence_crosses_a_gap(fill):
     assert setup.store.length("train") == 3
 
 
-def test_recent_tells_what_the_logger_needs(make_steps):
+def unlogged(store):
+    return store.take_over()["unlogged"]
+
+
+def test_what_the_logger_needs_is_kept_for_it(make_steps):
     store = Setup().store
     for seq in range(3):
         image = np.zeros((2, 8, 8, 3), np.uint8)
         steps = make_steps([0, 7], [seq] * 2, is_eval=[False, True], image=image)
         store.add_batch({**steps, "log/x": np.array([1.0, 2.0])})
-    recent = store.recent()
-    assert [steps[wire.SEQ].tolist() for steps in recent] == [[0, 0], [1, 1], [2, 2]]
-    assert [steps[STEP] for steps in recent] == [1, 2, 3]
+    kept = unlogged(store)
+    found = [(int(b[routing.ENVID][0]), int(b[routing.SEQ][0]), b[STEP]) for b in kept]
+    assert found == [(e, seq, seq + 1) for seq in range(3) for e in (0, 7)]
     flags = {"reward", "is_first", "is_last", "is_terminal"}
-    assert set(recent[0]) == {*flags, *wire.ROUTING, "log/x", STEP}
-    assert recent[0]["log/x"].tolist() == [1, 2]
+    assert set(kept[0]) == {*flags, *routing.SPACES, "log/x", STEP}
+    assert [batch["log/x"].tolist() for batch in kept[:2]] == [[1], [2]]
 
 
-def test_recent_covers_all_that_can_be_on_its_way(fill):
+def test_steps_are_kept_until_the_logger_has_them(fill):
     store = Setup(train_ratio=0.0).store
-    amount = 3 * outbox.MAX_PENDING
+    amount = 10 * outbox.MAX_PENDING
     fill(store, range(amount))
-    steps = [each[STEP] for each in store.recent()]
-    assert len(steps) >= outbox.MAX_PENDING
-    assert steps == list(range(amount + 1 - len(steps), amount + 1))
+    assert [each[STEP] for each in unlogged(store)] == list(range(1, amount + 1))
+    store.logged(amount - 2)
+    assert [each[STEP] for each in unlogged(store)] == [amount - 2, amount - 1, amount]
+
+
+def test_steps_of_a_replaced_actor_are_ignored(make_steps, fill, watch, start):
+    """They were on their way, or waited for the limiter, when it was killed."""
+    store = Setup().store
+    condition = watch(store._limiter)
+    first = store.take_over()["actor"]
+    fill(store, range(MINSIZE + AHEAD))
+    waiting = start(lambda: store.add_batch(make_steps([0], [50]), first))
+    assert condition.waiting.wait(TIMEOUT)
+    state = store.take_over()
+    store.drain()
+    waiting.join(TIMEOUT)
+    assert store.total() == state["total"] == MINSIZE + AHEAD
+    assert store.add_batch(make_steps([0], [51]), first) == state["total"]
+    assert store.add_batch(make_steps([0], [60]), state["actor"]) == state["total"] + 1
+    assert store.stats()["limiter/inserts"] == state["total"] + 1
+    assert [batch[STEP] for batch in unlogged(store)][-1] == state["total"] + 1
+
+
+def test_a_new_replay_accepts_the_actor_of_the_old_one(make_steps):
+    store = Setup(train_ratio=0.0).store
+    assert store.add_batch(make_steps([0], [0]), 7) == 1
+    assert store.take_over()["actor"] == 8
+
+
+def test_an_actor_may_take_over_twice_and_late(make_steps):
+    """Its call was sent again, or an older one was read after the newer one."""
+    store = Setup(train_ratio=0.0).store
+    for number in (5, 9, 9, 5):
+        assert store.take_over(number)["actor"] == number
+    assert store.add_batch(make_steps([0], [0]), 5) == 0
+    assert store.add_batch(make_steps([0], [0]), 9) == 1
 
 
 def test_latents_go_to_the_training_data():
@@ -303,3 +447,14 @@ def test_many_environments_fill_the_replay_before_anybody_waits(make_steps):
         setup.store.add_batch(make_steps([env], [2]))
     assert setup.store.length("train") == AHEAD + 1
     assert setup.store.sample_batch_train()["reward"].shape == (1, 3)
+
+
+def test_a_replay_whose_files_are_gone_fills_up_before_it_is_sampled(fill):
+    before = Setup()
+    fill(before.store, range(MINSIZE + 1))
+    state = before.store.save()
+    for name in ("replay", "replay_eval"):
+        state[name] = {**ListReplay(2).save(), "total": before.replay.total}
+    after = Setup()
+    after.store.load(state)
+    assert after.store.stats()["limiter/size"] == 0

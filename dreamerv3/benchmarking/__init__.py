@@ -1,0 +1,1 @@
+"""Suites of tasks, run with several seeds and laid over published curves."""

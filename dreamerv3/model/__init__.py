@@ -1,0 +1,1 @@
+"""DreamerV3 as pure functions of arrays, readable beside the paper."""

@@ -1,0 +1,1 @@
+"""Settings and checkpoints of the public DreamerV3 implementation."""

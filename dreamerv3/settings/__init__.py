@@ -1,0 +1,1 @@
+"""What a user can set: keys, flags, checks, the plan and the log directory."""

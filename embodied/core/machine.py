@@ -1,0 +1,93 @@
+"""What this machine has to compute with, found without starting JAX."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+from typing import NamedTuple
+
+from embodied.core import extras
+
+
+class Accelerator(NamedTuple):
+    """A kind of device, by the files of its driver and the plugins of JAX for it."""
+
+    name: str
+    files: tuple[str, ...]
+    plugins: tuple[str, ...]
+    extra: str  # Of this package, which installs a plugin.
+
+
+# By the name of the platform in JAX.
+ACCELERATORS = {
+    "cuda": Accelerator(
+        "NVIDIA GPU",
+        ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/nvgpu*", "/dev/dxg"),
+        ("jax_cuda12_plugin", "jax_cuda13_plugin"),
+        "gpu",
+    ),
+    "tpu": Accelerator("TPU", ("/dev/accel*", "/dev/vfio/[0-9]*"), ("libtpu",), "tpu"),
+}
+
+
+def cores() -> int:
+    """The cores that this process may use: fewer than there are in a Slurm job."""
+    if hasattr(os, "sched_getaffinity"):  # Not on a Mac.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def device_files(platform: str) -> list[str]:
+    """Files of the devices of a platform; a GPU under Windows has one for all."""
+    patterns = ACCELERATORS[platform].files
+    return sorted(path for pattern in patterns for path in glob.glob(pattern))
+
+
+def has_plugin(platform: str) -> bool:
+    """Whether a plugin of JAX for the platform is installed."""
+    return any(map(_exists, ACCELERATORS[platform].plugins))
+
+
+def lacks(platform: str) -> tuple[str, str] | None:
+    """What a platform lacks here and how to get it; None if it can be used."""
+    if platform not in ACCELERATORS:
+        return None
+    kind = ACCELERATORS[platform]
+    if not device_files(platform):
+        return f"this machine has no {kind.name} ({kind.files[0]})", "use auto or cpu"
+    if not has_plugin(platform):
+        return f"JAX is installed without {platform}", extras.install_line(kind.extra)
+    return None
+
+
+def find_platform(wanted: str = "auto") -> str:
+    """The platform that JAX will choose."""
+    usable = [name for name in ACCELERATORS if lacks(name) is None]
+    return (usable or ["cpu"])[0] if wanted == "auto" else wanted
+
+
+def describe(wanted: str = "auto") -> str:
+    """The devices that JAX will choose, for people."""
+    platform = find_platform(wanted)
+    if platform == "cpu":
+        count = cores()
+        return f"CPU with {count} core{'' if count == 1 else 's'}"
+    count, name = len(device_files(platform)), ACCELERATORS[platform].name
+    return f"{platform}, {count} {name}{'' if count == 1 else 's'}"
+
+
+def unused() -> list[str]:
+    """Remarks on accelerators that JAX cannot use as it is installed."""
+    return [
+        f"this machine has a {kind.name}, but {lack[0]}: {lack[1]}"
+        for name, kind in ACCELERATORS.items()
+        if device_files(name) and (lack := lacks(name))
+    ]
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,170 @@
+"""A role's view of its process: stop requests and heartbeats."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from embodied.process import incarnations
+
+POLL = 0.5  # Seconds between the heartbeats of a role that waits for another one.
+
+
+class StoppedError(Exception):
+    """The role was asked to stop while it waited for something."""
+
+
+class FinalError(Exception):
+    """The role would fail again, so the run ends; the message is all a user needs."""
+
+
+class Heartbeat(ctypes.Structure):
+    """The last heartbeat of a process, in memory that its supervisor can read."""
+
+    _fields_ = (
+        ("value", ctypes.c_double),  # Time of the most silent part.
+        ("part", ctypes.c_char * 16),  # Its name, if the process has parts.
+    )
+
+
+class Context:
+    """A role's view of its process: `ctx`.
+
+    A role calls `beat()` whenever it has made progress, and returns soon after
+    `stopping()` turns true. Threads that can hang independently of each other are parts
+    with a heartbeat each: the process is alive as long as all of them are. A context
+    without arguments is for a role that a program runs by itself: no supervisor reads
+    its heartbeats, and the program calls `request_stop()`.
+
+    `first_number` is what numbers of this process's steps begin at, beyond those of
+    earlier processes. It is made of the `incarnation` that a launcher issues, or else
+    of the clock, which counts nanoseconds and so grows faster than any environment.
+    """
+
+    def __init__(
+        self,
+        heartbeat: Heartbeat | None = None,
+        on_exit: Callable[[Context, BaseException | None], None] | None = None,
+        incarnation: int | None = None,
+    ):
+        if incarnation is None:
+            self.first_number = time.time_ns()
+        else:
+            self.first_number = incarnation << incarnations.BITS
+        self.incarnation = self.first_number >> incarnations.BITS
+        self._heartbeat = heartbeat or Heartbeat()
+        self._on_exit = on_exit
+        self._stop = threading.Event()
+        self._completed = threading.Event()
+        self._aborted = threading.Event()
+        self._parts: dict[str, Part] = {}
+
+    @staticmethod
+    def of(barrier: threading.Barrier) -> Context:
+        """The context that actor and learner share if a program starts both.
+
+        All that such a program gives both of them is the barrier.
+        """
+        return vars(barrier).setdefault("ctx", Context())
+
+    def beat(self) -> None:
+        """Send a heartbeat; ignored if the process has parts, which send their own."""
+        if not self._parts:
+            self._heartbeat.value = time.monotonic()
+
+    def part(self, name: str) -> Part:
+        """A thread of this process with a heartbeat of its own."""
+        self._parts[name] = Part(name, self)
+        return self._parts[name]
+
+    def stopping(self) -> bool:
+        """Whether this process was asked to stop."""
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        """Ask the roles of this process to stop."""
+        self._stop.set()
+
+    def wait_stop(self, timeout: float | None = None) -> bool:
+        """Wait for a stop request; False after `timeout` seconds."""
+        return self._stop.wait(timeout)
+
+    def abort(self) -> None:
+        """Stop the roles of this process, since one of them failed."""
+        self._aborted.set()
+        self._stop.set()
+
+    def aborted(self) -> bool:
+        """Whether this process stops because a part of it failed."""
+        return self._aborted.is_set()
+
+    def completed(self) -> bool:
+        """Whether this process stops because the run is complete."""
+        return self._completed.is_set()
+
+    def complete(self) -> None:
+        """Stop the roles of this process, since the run is complete."""
+        self._completed.set()
+        self._stop.set()
+
+    def wait(self, future: Any, beat: Callable[[], None] | None = None) -> Any:
+        """The result of a call to another role; waiting for it counts as progress.
+
+        Raises `StoppedError` if this process is asked to stop before.
+        """
+        while not future.done():
+            (beat or self.beat)()
+            if self.stopping():
+                raise StoppedError
+            with contextlib.suppress(TimeoutError):
+                future.result(timeout=POLL)
+        return future.result()
+
+    def unsaved(self) -> bool:
+        """Whether a part of this process has something to save."""
+        return any(part.unsaved for part in list(self._parts.values()))
+
+    @property
+    def owns_process(self) -> bool:
+        """Whether this process is there for one role, which may `exit` it."""
+        return self._on_exit is not None
+
+    def exit(self, error: BaseException | None) -> None:
+        """Exit now, even if threads are running; with an error, as a failure."""
+        assert self._on_exit is not None
+        self._on_exit(self, error)
+
+    def _relay(self) -> None:
+        """Publish the oldest heartbeat of all parts."""
+        oldest = min(list(self._parts.values()), key=_last_beat)
+        self._heartbeat.value, self._heartbeat.part = oldest.last, oldest.name.encode()
+
+    def _remove(self, name: str) -> None:
+        self._parts.pop(name, None)
+
+
+class Part:
+    """A thread of a process whose heartbeats count by themselves."""
+
+    def __init__(self, name: str, ctx: Context):
+        self.name = name
+        self.unsaved = False  # Whether something would be lost if it ended now.
+        self.last = time.monotonic()
+        self._ctx = ctx
+
+    def beat(self) -> None:
+        """Send a heartbeat; the supervisor sees the oldest one of all parts."""
+        self.last = time.monotonic()
+        self._ctx._relay()
+
+    def close(self) -> None:
+        """Stop expecting heartbeats of this part."""
+        self._ctx._remove(self.name)
+
+
+def _last_beat(part: Part) -> float:
+    return part.last

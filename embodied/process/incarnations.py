@@ -1,0 +1,42 @@
+"""Numbers of process starts, by which steps of a restarted process are told apart."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+import time
+
+from embodied.core import files
+
+BITS = 32  # Low bits of a step's number: its count; high bits: the incarnation.
+
+
+class Incarnations:
+    """Issues growing numbers and keeps the last one in a file.
+
+    The file is written before a number is issued, so that numbers grow across restarts
+    even if the clock is set back. They are never behind the clock, by which processes
+    without a launcher number their steps. `former` is the file of older runs.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike, former: str | os.PathLike | None = None
+    ):
+        self._path = pathlib.Path(path)
+        self._lock = threading.Lock()
+        self._last = max(map(_read, (path, former or path)))
+
+    def next(self) -> int:
+        """A number that is larger than all before."""
+        with self._lock:
+            self._last = max(self._last + 1, time.time_ns() >> BITS)
+            files.write_text(self._path, f"{self._last}\n", durable=True)
+            return self._last
+
+
+def _read(path: str | os.PathLike) -> int:
+    try:
+        return int(pathlib.Path(path).read_text())
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,163 @@
+"""Starts the processes of a run, restarts those that die or hang, and ends them all."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing.connection
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+
+import elements
+
+from embodied.core import files
+from embodied.process.signals import SIGNALS, Requests
+from embodied.process.worker import (
+    Issue,
+    Role,
+    RoleError,
+    ThreadWorker,
+    Worker,
+    no_number,
+)
+
+__all__ = ["Role", "RoleError", "Supervisor"]
+
+Stop = Callable[[Callable[[], bool]], None]  # Gets a function: whether to hurry.
+
+ASKED = "asked to stop"
+LOST = "asked to stop at once; what came after the last checkpoints is lost"
+
+
+class Supervisor:
+    """Keeps roles running until one returns, one fails for good, or a signal comes.
+
+    A role that returns without a stop request completes the run. Then
+    all are stopped, stage by stage. The second request kills everything at once.
+    """
+
+    BACKOFF = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # Seconds before the n-th restart.
+
+    def __init__(
+        self,
+        roles: Sequence[Role],
+        status: str | os.PathLike | None = None,
+        issue: Issue = no_number,
+        others: Mapping[int, Stop] | None = None,
+    ):
+        """Prepare to run roles.
+
+        `issue` gives each process that is started its incarnation. `others` stop what
+        runs under other supervisors, by the stage after whose roles they are called.
+        """
+        names = [role.name for role in roles]
+        assert len(set(names)) == len(names), names
+        self._workers = [
+            (ThreadWorker if role.thread else Worker)(role, issue) for role in roles
+        ]
+        self._status = pathlib.Path(status) if status else None
+        self._others = dict(others or {})
+        self._requests = Requests()
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_in, False)
+
+    def run(self, duration: float = 0) -> str:
+        """Start, supervise and end all roles; returns why the run ended.
+
+        With a `duration` it ends after so many seconds.
+        """
+        previous = {
+            number: signal.signal(number, self._on_signal) for number in SIGNALS
+        }
+        wakeup = signal.set_wakeup_fd(self._wake_in)
+        try:
+            for worker in self._workers:
+                worker.start()
+            self._write_status()
+            reason = self._supervise(duration or float("inf"))
+        finally:
+            try:
+                self._stop()
+            finally:
+                signal.set_wakeup_fd(wakeup)
+                for number, handler in previous.items():
+                    signal.signal(number, handler)
+                os.close(self._wake_in)
+                os.close(self._wake_out)
+        return LOST if self._requests.count > 1 else reason
+
+    def restarts(self) -> dict[str, int]:
+        """How often each role was restarted."""
+        return {worker.role.name: worker.restarts for worker in self._workers}
+
+    def _supervise(self, duration: float) -> str:
+        end = time.monotonic() + duration
+        while not self._requests.count:
+            if time.monotonic() >= end:
+                return f"{duration:g} seconds passed"
+            for worker in self._workers:
+                if worker.done():
+                    return f"{worker.role.name} completed the run"
+                if worker.revive(self.BACKOFF):
+                    self._write_status()
+            deadline = min(end, *(worker.deadline() for worker in self._workers))
+            self._wait(self._workers, deadline)
+        elements.print(
+            "Stopping and saving everything. Press Ctrl-C again to stop at once."
+        )
+        return ASKED
+
+    def _write_status(self) -> None:
+        """Record which process has which role, and how often it was restarted."""
+        if self._status is None:
+            return
+        roles = {
+            worker.role.name: {"pid": worker.pid, "restarts": worker.restarts}
+            for worker in self._workers
+        }
+        files.write_text(self._status, json.dumps(roles, indent=1) + "\n")
+
+    def _wait(self, workers: Sequence[Worker | ThreadWorker], deadline: float) -> None:
+        """Sleep until one of them ends, a signal comes or a deadline passes."""
+        handles = [w.sentinel for w in workers if w.sentinel is not None]
+        timeout = max(0.0, deadline - time.monotonic())
+        ready = multiprocessing.connection.wait([*handles, self._wake_out], timeout)
+        if self._wake_out in ready:
+            os.read(self._wake_out, 1024)
+
+    def _stop(self) -> None:
+        """End all roles, senders before receivers; raises if one did not end well."""
+        failed: Exception | None = None
+        stages = {worker.role.stage for worker in self._workers}
+        for stage in sorted(stages | self._others.keys()):
+            workers = [w for w in self._workers if w.role.stage == stage]
+            begin = time.monotonic()
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                self._await_end(worker, begin + worker.role.grace)
+                failed = failed or worker.failure()
+            if stage in self._others and self._requests.count < 2:
+                try:
+                    self._others[stage](self._is_hurried)
+                except Exception as error:  # Later stages have something to save.
+                    failed = failed or error
+        if failed and self._requests.count < 2:
+            raise failed
+
+    def _await_end(self, worker: Worker | ThreadWorker, deadline: float) -> None:
+        while worker.alive() and self._requests.count < 2:
+            if time.monotonic() > deadline:
+                elements.print(f"{worker.role.name} does not stop, killing it.")
+                break
+            self._wait([worker], deadline)
+        worker.kill()
+
+    def _is_hurried(self) -> bool:
+        return self._requests.count > 1
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._requests.add()

@@ -1,0 +1,165 @@
+"""Converts steps to the rows that chunks store, and rejects steps that do not fit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from embodied.core.base import STEPID, is_stored
+from embodied.replay.layout import (
+    PRIORITY,
+    Records,
+    Schema,
+    as_rows,
+    describe,
+    make_schema,
+)
+
+
+class StepError(ValueError):
+    """A step does not match the steps that are stored already."""
+
+
+class Target(NamedTuple):
+    """Where the value of one key goes."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    view: np.ndarray | None  # Part of the records, for a small key.
+    row: np.dtype  # A whole value as one element, for a large key.
+
+
+class StepEncoder:
+    """Encodes steps of one schema. Not thread-safe: buffers are reused."""
+
+    def __init__(self, schema: Schema):
+        self.records = Records(schema)
+        self.schema = schema
+        self._keys = frozenset(field.name for field in schema)
+        self._prepared = functools.lru_cache(maxsize=16)(self._prepare)
+
+    def encode(
+        self, steps: Mapping[str, Any], count: int | None = None
+    ) -> list[np.ndarray]:
+        """Rows [count] of the records, then of each large key.
+
+        Leaves are [count, ...], or those of a single step if `count` is None. The
+        rows are valid until the next call. Raises if the steps do not fit the schema.
+        """
+        if stored_keys(tuple(steps)) != self._keys:
+            raise self._mismatch(steps, count)
+        records, targets = self._prepared(count)
+        rows = [records]
+        for name, dtype, shape, view, row in targets:
+            value = steps[name]
+            if getattr(value, "dtype", None) is not dtype or value.shape != shape:
+                value = self._convert(value, dtype, shape, steps, count)
+            if view is None:
+                rows.append(np.ndarray(records.shape, row, np.ascontiguousarray(value)))
+            else:
+                view[...] = value
+        return rows
+
+    def _prepare(self, count: int | None) -> tuple[np.ndarray, list[Target]]:
+        """Rows of records to fill, and the target of each key."""
+        lead = () if count is None else (count,)
+        buffer = np.zeros((count or 1, self.records.nbytes), np.uint8)
+        targets = []
+        for field in self.schema:
+            shape, view = (*lead, *field.shape), None
+            if field in self.records.small:
+                view = self.records.column(buffer, field).reshape(shape)
+            row = np.dtype(f"V{field.nbytes}")
+            targets.append(Target(field.name, field.dtype, shape, view, row))
+        return as_rows(buffer), targets
+
+    def _convert(
+        self,
+        value: Any,
+        dtype: np.dtype,
+        shape: tuple[int, ...],
+        steps: Mapping[str, Any],
+        count: int | None,
+    ) -> np.ndarray:
+        """A value that is not an array of the stored dtype and shape."""
+        array = _as_array(value)
+        if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise self._mismatch(steps, count)
+        return np.asarray(array, dtype)
+
+    def _mismatch(self, steps: Mapping[str, Any], count: int | None) -> StepError:
+        given = describe(make_schema(_first(steps, count)))
+        stored = describe(self.schema)
+        lines = [
+            f"{x}: got {given.get(x, 'nothing')}, stored {stored.get(x, 'nothing')}"
+            for x in sorted(given.keys() | stored.keys())
+            if given.get(x) != stored.get(x)
+        ]
+        text = "step does not match the stored steps (use another directory?): "
+        return StepError(text + "; ".join(lines))
+
+
+@functools.lru_cache(maxsize=64)
+def stored_keys(keys: tuple[str, ...]) -> frozenset[str]:
+    """Those of the keys that are stored."""
+    return frozenset(key for key in keys if is_stored(key))
+
+
+def infer_schema(steps: Mapping[str, Any], count: int | None = None) -> Schema:
+    """The schema of the first steps."""
+    first = _first(steps, count)
+    for key, value in first.items():
+        if value.dtype.hasobject or value.dtype.kind in "USMm":
+            raise StepError(f"{key} has dtype {value.dtype}, which cannot be stored")
+        if key.startswith("#"):
+            raise StepError(f"{key}: names must not start with '#'")
+    if not first:
+        raise StepError("a step needs at least one key")
+    return make_schema(first)
+
+
+def update_values(
+    data: Mapping[str, Any], schema: Schema, lead: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    """Flattened values to write back, by key; priorities under their column name."""
+    fields = {field.name: field for field in schema}
+    out = {}
+    for key, value in data.items():
+        value = np.asarray(value)
+        if key == STEPID:
+            continue
+        name, shape = key, fields[key].shape if key in fields else ()
+        if key == "priority" and key not in fields:
+            name = PRIORITY
+        elif key not in fields:
+            raise StepError(f"cannot update {key}, stored are {describe(schema)}")
+        if value.shape != (*lead, *shape):
+            raise StepError(f"{key} is {value.shape}, expected {(*lead, *shape)}")
+        if name == PRIORITY and not (np.isfinite(value) & (value >= 0)).all():
+            raise StepError("priorities must be finite and not negative")
+        out[name] = value.reshape(-1, *shape)
+    return out
+
+
+def _first(steps: Mapping[str, Any], count: int | None) -> dict[str, np.ndarray]:
+    """The stored keys of the first step as arrays."""
+    out = {key: _as_array(steps[key]) for key in steps if is_stored(key)}
+    if count is None:
+        return out
+    for key, value in out.items():
+        if value.shape[:1] != (count,):
+            raise StepError(f"{key} has shape {value.shape} for {count} workers")
+    return {key: value[0] for key, value in out.items()}
+
+
+def _as_array(value: Any) -> np.ndarray:
+    # Python numbers become what the device computes with, not 64 bits.
+    if type(value) is float:
+        return np.asarray(value, np.float32)
+    if type(value) is int:
+        return np.asarray(value, np.int32)
+    return np.asarray(value)

@@ -1,0 +1,240 @@
+"""How the roles of a run reach each other: keys, servers, clients, and its end."""
+
+from __future__ import annotations
+
+import pathlib
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import elements
+
+from embodied import rpc
+from embodied.core import base, pickling
+from embodied.core.clock import Seconds
+from embodied.process.context import Context, StoppedError
+from embodied.run.settings import RunSettings
+
+TELL_AFTER = 5.0  # Seconds of waiting for a role before a message says so.
+END_TIMEOUT = 60.0  # Seconds to save everything at the end.
+FLUSH = 60.0  # Seconds that the last metrics may take to arrive.
+FLUSH_AWAY = 2.0  # The same if the logger is not there.
+
+# Clients of a run over a network; each has a key of its own (see docs/rpc.md).
+CORE = "core"  # Agent, replay, logger and launcher: calls every server.
+ENV = "env"  # Environments: call coordinator and actor.
+LEARNER = "learner"  # Further hosts of the learner: call coordinator and first host.
+CLIENTS = (CORE, ENV, LEARNER)
+
+# Transports between roles; the adapter of `portal` has the interface of ours.
+ZMQ, PORTAL = TRANSPORTS = ("zmq", "portal")
+
+
+def factory(make: bytes | Callable[..., Any]) -> Callable[..., Any]:
+    """A factory that may have been pickled for the way to this process."""
+    return pickling.loads(make) if isinstance(make, bytes) else make
+
+
+class RunOverError(Exception):
+    """The run has ended, so the caller has to end as well."""
+
+
+def is_over(error: BaseException) -> bool:
+    """Whether an answer means that the run has ended."""
+    return isinstance(error, rpc.RemoteError) and error.kind == RunOverError.__name__
+
+
+def connect(
+    address: str, name: str, args: RunSettings, ctx: Context, **options: Any
+) -> rpc.Client:
+    """A client of another role, with the keys of the run if it has any.
+
+    Waits for that role as long as it takes, since it may be placed by hand and is
+    restarted if it dies. Raises `StoppedError` if this process is to end before.
+    """
+    return reach(address, client_keys(args), name, ctx, args.transport, **options)
+
+
+def client(
+    address: str,
+    keys: rpc.ClientKeys | None,
+    name: str,
+    transport: str = ZMQ,
+    connect_timeout: float | None = None,
+    **options: Any,
+) -> rpc.Client:
+    """A client of a server, over the transport of the run."""
+    if transport == PORTAL:
+        return _portal().Client(address, name, connect_timeout=connect_timeout)
+    return rpc.Client(
+        address, name, keys=keys, connect_timeout=connect_timeout, **options
+    )
+
+
+def serve(
+    address: str, name: str, args: RunSettings, *admitted: str
+) -> rpc.BatchServer:
+    """A server, not started, that admits the core of the run and named clients."""
+    if args.transport == PORTAL:
+        return _portal().Server(address, name)
+    return rpc.BatchServer(address, name, keys=server_keys(args, *admitted))
+
+
+def _portal() -> Any:
+    """The adapter over `portal`, which has the interface of our own transport."""
+    from embodied.rpc import portal  # The package is not needed otherwise.
+
+    return portal
+
+
+def reach(
+    address: str,
+    keys: rpc.ClientKeys | None,
+    name: str,
+    ctx: Context,
+    transport: str = ZMQ,
+    keep: Callable[[], None] | None = None,
+    **options: Any,
+) -> rpc.Client:
+    """A client of a server, for which it waits as long as it takes.
+
+    Meanwhile `keep` is called, by default the heartbeat; what it raises ends the wait.
+    """
+    made = client(address, keys, name, transport, **options)
+    try:
+        text = f"{name} waits for a server at {address}."
+        _await_server(made, text, ctx, keep or ctx.beat)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _await_server(
+    client: rpc.Client, text: str, ctx: Context, keep: Callable[[], None]
+) -> None:
+    due_tell, told = Seconds(TELL_AFTER), False
+    while not client.reach(0.5):
+        keep()
+        if ctx.stopping():
+            raise StoppedError
+        if not told and due_tell():
+            told = True
+            if client.turned_away():
+                text += " Something is there, but ends the connection: are the keys "
+                text += "those of this run?"
+            elements.print(text, flush=True)
+
+
+class Ending:
+    """Serves `end`, by which a role of another supervisor learns of the run's end.
+
+    The answer comes when the role has saved everything, so that the caller can then end
+    those that the role needs for that.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._done = threading.Event()
+
+    def __call__(self) -> None:
+        self._ctx.request_stop()
+        if not self._done.wait(END_TIMEOUT):
+            raise TimeoutError(f"not ready to end after {END_TIMEOUT} s")
+
+    def done(self) -> None:
+        """Everything is saved and sent."""
+        self._done.set()
+
+
+class LoggerLink:
+    """Sends metrics and steps to the logger; warns once if it rejects something."""
+
+    def __init__(self, name: str, args: RunSettings, ctx: Context):
+        self._client = connect(args.logger_addr, name, args, ctx)
+        # The replay keeps steps until the logger has them, so a logger may take long.
+        self._tran_timeout = args.agent_timeout
+        self._source = secrets.token_hex(8)
+        self._sent = 0  # Metrics, which are numbered, so that none counts twice.
+        self._futures: deque[rpc.Future] = deque()
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def add(self, metrics: base.Metrics) -> None:
+        with self._lock:
+            self._sent += 1
+            self._keep(self._client.add(metrics, (self._source, self._sent)))
+
+    def tran(self, steps: base.Batch) -> rpc.Future:
+        with self._lock:
+            future = self._client.call("tran", (steps,), timeout=self._tran_timeout)
+            return self._keep(future)
+
+    def stats(self) -> base.Metrics:
+        """Figures of the client."""
+        return self._client.stats()
+
+    def close(self) -> None:
+        """Wait until everything has arrived, but not for a logger that is gone."""
+        self.flush()
+        self._client.close()
+
+    def flush(self) -> None:
+        """Wait until everything has arrived, but not for a logger that is gone."""
+        patience = FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
+        deadline = time.monotonic() + patience
+        with self._lock:
+            while self._futures:
+                future = self._futures.popleft()
+                self._check(future, max(0.0, deadline - time.monotonic()))
+
+    def _keep(self, future: rpc.Future) -> rpc.Future:
+        """Check what is done, and later this call. Needs the lock."""
+        self._futures.append(future)
+        while self._futures and self._futures[0].done():
+            self._check(self._futures.popleft())
+        return future
+
+    def _check(self, future: rpc.Future, timeout: float | None = None) -> None:
+        try:
+            error = future.exception(timeout)
+        except TimeoutError as late:
+            error = late
+        if error and not self._warned:
+            self._warned = True
+            elements.print(f"The logger refused something: {error}", color="yellow")
+
+
+def keys_directory(args: RunSettings) -> pathlib.Path:
+    """Where the keys of a run are kept."""
+    return pathlib.Path(args.key_dir or f"{args.logdir}/keys").expanduser()
+
+
+def client_keys(args: RunSettings, name: str = CORE) -> rpc.ClientKeys | None:
+    """The keys to connect with, unless the run stays on this machine."""
+    directory = keys_directory(args)
+    return rpc.load_client(directory, name) if directory.exists() else None
+
+
+def server_keys(args: RunSettings, *admitted: str) -> rpc.ServerKeys | None:
+    """The keys to serve with, unless the run stays on this machine.
+
+    They admit the core of the run and the other clients that are named.
+    """
+    directory = keys_directory(args)
+    return rpc.load_server(directory, CORE, *admitted) if directory.exists() else None
+
+
+def prefixed(prefix: str, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics under a common name."""
+    return {f"{prefix}/{key}": value for key, value in metrics.items()}
+
+
+def check(server: rpc.Server) -> None:
+    """Raise what went wrong in a server's own threads."""
+    failure = server.failure()
+    if failure:
+        raise failure

@@ -1,0 +1,88 @@
+"""Ends what other supervisors run: roles at explicit addresses, and environments."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import elements
+
+from embodied import rpc
+from embodied.run.parallel import connections
+from embodied.run.settings import RunSettings
+
+PATIENCE = 5.0  # Seconds to reach a role, or until environments call again.
+# Seconds for the answer to `end`, longer than the other side waits before it gives up.
+ANSWER = connections.END_TIMEOUT + PATIENCE
+POLL = 0.2  # Seconds between looks whether to hurry.
+RECENT = 30.0  # Seconds after which an environment that does not call counts as gone.
+UNACKNOWLEDGED = "Some remote {} did not acknowledge shutdown; stop them with Ctrl-C."
+
+
+def warn_unacknowledged(what: str) -> None:
+    """Print that processes of other supervisors may still run."""
+    elements.print(UNACKNOWLEDGED.format(what), color="yellow", flush=True)
+
+
+def end_role(
+    name: str, address: str, args: RunSettings, hurry: Callable[[], bool] = bool
+) -> None:
+    """End a replay or logger, and wait until it has saved everything."""
+    keys = connections.client_keys(args)
+    try:
+        client = connections.client(
+            address, keys, "launcher", args.transport, connect_timeout=PATIENCE
+        )
+    except (TimeoutError, rpc.HandshakeError):
+        text = f"The {name} at {address} did not answer; stop it with Ctrl-C."
+        elements.print(text, color="yellow", flush=True)
+        return
+    try:
+        future = client.call("end", timeout=ANSWER)
+        while not future.done() and not hurry():
+            _look(future)
+        # It may be gone before its answer has arrived, and that is fine.
+        error = future.exception() if future.done() else None
+    finally:
+        client.close()
+    if isinstance(error, rpc.RemoteError):
+        text = f"The {name} at {address} did not end well: {error.kind}"
+        elements.print(f"{text}: {error.message}", color="yellow", flush=True)
+
+
+def _look(future: rpc.Future) -> None:
+    try:
+        future.exception(POLL)
+    except TimeoutError:
+        return
+
+
+class Departures:
+    """Tells environments that know only the actor that the run has ended."""
+
+    def __init__(self, amount: int, now: Callable[[], float] = time.monotonic):
+        self._amount = amount  # Larger numbers are those of members.
+        self._now = now
+        self._seen: dict[int, float] = {}  # Environment to the time of its last call.
+        self._over = False
+        self._changed = threading.Condition()
+
+    def see(self, envids: Sequence[int]) -> None:
+        """Note environments that act; raises `RunOverError` once the run has ended."""
+        with self._changed:
+            if self._over:
+                for envid in envids:
+                    self._seen.pop(envid, None)
+                self._changed.notify_all()
+                raise connections.RunOverError("the run has ended")
+            now = self._now()
+            self._seen.update((i, now) for i in envids if i < self._amount)
+
+    def end(self, timeout: float = PATIENCE) -> bool:
+        """Wait until all environments that acted recently have been told."""
+        with self._changed:
+            self._over = True
+            limit = self._now() - RECENT
+            self._seen = {i: seen for i, seen in self._seen.items() if seen >= limit}
+            return self._changed.wait_for(lambda: not self._seen, timeout)
