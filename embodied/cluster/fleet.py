@@ -17,9 +17,8 @@ from embodied.cluster import host
 from embodied.core import pickling
 from embodied.process.context import Context, FinalError
 from embodied.process.supervisor import Role
-from embodied.run.parallel import connections, membership
+from embodied.run.parallel import connections, member, membership
 from embodied.run.parallel.env import env_roles, joined_env
-from embodied.run.parallel.member import Entry, Invitation
 from embodied.run.settings import RunSettings
 
 PATIENCE = 5.0  # Seconds in which the tasks of environments may end.
@@ -37,9 +36,11 @@ def parallel_fleet(
     starts this role again if the connection to the cluster is lost.
     """
     ctx = ctx or Context()
+    keys = connections.client_keys(args, connections.ENV)
+    invitation = member.Invitation(args.coordinator_addr, keys)
+    roles = joined_roles(env_roles(make_env_train, make_env_eval, args), invitation)
     ray = connect(args.ray.address)
     try:
-        roles = joined_roles(env_roles(make_env_train, make_env_eval, args), args)
         task = ray.remote(
             num_cpus=args.ray.cpus,
             max_retries=-1,
@@ -53,21 +54,20 @@ def parallel_fleet(
         watch(ray, tasks, ctx)
         dismiss(ray, tasks, ctx)
     finally:
-        ray.shutdown()  # Ends the tasks that are left.
+        ray.shutdown()  # Kills the tasks that are left.
+        member.remove(invitation, [role.args[2] for role in roles])
 
 
-def joined_roles(roles: Sequence[Role], args: RunSettings) -> list[Role]:
+def joined_roles(roles: Sequence[Role], invitation: member.Invitation) -> list[Role]:
     """Roles that join the run from machines of the cluster.
 
     The name of a member is unique, as tasks of an earlier fleet may still run.
     """
-    keys = connections.client_keys(args, connections.ENV)
-    invitation = Invitation(args.coordinator_addr, keys)
     token, joined = secrets.token_hex(4), []
     for role in roles:
         make_env, numbers, _, is_eval, *_ = role.args
         name = f"{role.name}-{token}"
-        entry = Entry(membership.ENV, name, len(numbers), None, numbers)
+        entry = member.Entry(membership.ENV, name, len(numbers), None, numbers)
         given = (make_env, invitation, entry, is_eval)
         joined.append(dataclasses.replace(role, target=joined_env, args=given))
     return joined

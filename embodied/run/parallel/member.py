@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from embodied import rpc
@@ -125,6 +126,26 @@ class Member:
                 if connections.is_over(error):
                     self._on_end()
                     return
+
+
+def remove(invitation: Invitation, entries: Sequence[Entry]) -> None:
+    """Remove killed members, so that the run does not wait for them at its end.
+
+    If nothing arrives there, their leases expire.
+    """
+    try:
+        client = connections.client(
+            *invitation, "removal", connect_timeout=LEAVE_TIMEOUT
+        )
+    except (TimeoutError, rpc.HandshakeError):
+        return
+    with contextlib.closing(client):
+        calls = [
+            client.call("leave", (entry.role, entry.name), timeout=LEAVE_TIMEOUT)
+            for entry in entries
+        ]
+        for call in calls:
+            call.exception()
 
 
 def ask(client: rpc.Client, ctx: Context, method: str, *args: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from embodied import rpc
 from embodied.cluster import fleet
-from embodied.run.parallel import connections
+from embodied.run.parallel import connections, member
 from embodied.run.parallel.env import env_roles
 from embodied.run.settings import RunSettings
 
@@ -54,16 +54,17 @@ def test_tasks_join_with_the_numbers_of_the_run(tmp_path):
     rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
     address = "tcp://10.0.0.5:7000"
     args = {"logdir": str(tmp_path), "envs": 3, "eval_envs": 1, "envs_per_process": 2}
-    args = RunSettings.of({**args, "coordinator_addr": address})
-    roles = fleet.joined_roles(env_roles("train", "eval", args), args)
+    args = RunSettings.of(args)
     keys = rpc.load_client(tmp_path / "keys", connections.ENV)
+    invitation = member.Invitation(address, keys)
+    roles = fleet.joined_roles(env_roles("train", "eval", args), invitation)
     given = [role.args for role in roles]
     assert [make for make, *_ in given] == ["train", "train", "eval"]
-    assert {invitation for _, invitation, *_ in given} == {(address, keys)}
+    assert {each for _, each, *_ in given} == {invitation}
     entries = [entry for *_, entry, _ in given]
     assert [entry.numbers for entry in entries] == [(0, 1), (2,), (3,)]
     assert [entry.envs for entry in entries] == [2, 1, 1]
     assert [is_eval for *_, is_eval in given] == [False, False, True]
-    again = fleet.joined_roles(env_roles("train", "eval", args), args)
+    again = fleet.joined_roles(env_roles("train", "eval", args), invitation)
     names = {entry.name for entry in entries}
     assert names.isdisjoint(role.args[2].name for role in again)  # Both may run.
