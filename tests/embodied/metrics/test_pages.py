@@ -1,6 +1,5 @@
 """TensorBoard's and Scope's own pages in a real browser."""
 
-import contextlib
 import socket
 import subprocess
 import sys
@@ -102,11 +101,10 @@ def test_scope(tmp_path, curve, browser, serve, port):
     page = visit(browser, port)
     names = page.get_by_text("first", exact=True)
     names.first.wait_for(timeout=WAIT)
-    for _ in range(20):  # A click was lost once, perhaps to a page not ready.
-        names.first.click(timeout=WAIT)
-        with contextlib.suppress(playwright.TimeoutError):
-            names.nth(1).click(timeout=WAIT / 20)
-            break
+    # Scope forgets to load what is selected while its page is still loading.
+    page.wait_for_load_state("networkidle", timeout=WAIT)
+    names.first.click(timeout=WAIT)
+    names.nth(1).click(timeout=WAIT)
     for name in ("episode-score.float", "report-openloop-image.mp4"):
         page.get_by_text(name, exact=True).first.click(timeout=WAIT)
     page.get_by_text("parallel-bottleneck.txt", exact=True).first.click(timeout=WAIT)
