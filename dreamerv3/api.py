@@ -52,7 +52,7 @@ def train(
             custom.hold(task, factory)
         names = [configs] if isinstance(configs, str) else list(configs)
         values = {"task": [task], **flag_values(overrides, blocks.defaults)}
-        typed = flags.Flags(False, False, names, values)
+        typed = flags.Flags(names, values)
         return main.start(blocks, typed, [], factory)
 
 

@@ -56,8 +56,12 @@ def cli() -> None:
 
 
 def dispatch(argv: Sequence[str]) -> None:
-    """A command if the first word names one, else a training script."""
+    """Run the command that the first word names, or else train."""
     word = argv[0] if argv else "--"
+    if word == flags.HELP:
+        of_command = len(argv) == 2 and argv[1] in COMMANDS
+        dispatch([argv[1], "--help"] if of_command else ["--help", *argv[1:]])
+        return
     if word in COMMANDS:
         name = word.replace("-", "_")
         module = importlib.import_module(f"dreamerv3.commands.{name}")
@@ -74,7 +78,7 @@ def dispatch(argv: Sequence[str]) -> None:
         raise ConfigError([Problem(word, "", "there is no such command", remedy)])
     from dreamerv3 import main  # Imports what only training needs.
 
-    main.main(argv)
+    main.main(argv[1:] if word == flags.TRAIN else argv)
 
 
 def moved_to(word: str, words: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ from embodied.run.settings import RunSettings
 TRAINING = ("parallel", "train", "train_eval", "train_offline")
 ENV_ROLES = ("env", "eval")  # How the names of environment processes begin.
 PREFETCH = 2  # Batches on the devices ahead of time in a parallel run.
+DRY_RUN = "Dry run:  the settings are valid; nothing was started."
 BATCH_KEYS = ("batch_size", "batch_length", "report_length", "replay_context")
 
 
@@ -44,8 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     blocks = settings.read_blocks()
     problems: list[Problem] = []
     typed = flags.parse(sys.argv[1:] if argv is None else argv, problems)
-    if typed.help:
-        print(flags.help_text(blocks, SCRIPTS))
+    if typed.help is not None:
+        if typed.help:
+            print(flags.matches_text(blocks, SCRIPTS, typed.help))
+        else:
+            print(flags.help_text(blocks, SCRIPTS))
         return
     if typed.list_scripts:
         print(flags.scripts_text(SCRIPTS))
@@ -64,11 +68,15 @@ def start(
     `factory` makes environments of a task that only the running program knows.
     """
     values, saved = resolve(blocks, typed, problems)
-    config = settings.to_config(values)
+    config = settings.to_config(without_terminal(values) if typed.quiet else values)
+    show = ignore if typed.quiet else elements.print
     for note in public_keys.notes(typed.values):
-        elements.print(note, flush=True)
+        show(note, flush=True)
     if config.script in placement.SCRIPTS:
-        elements.print(placement.describe(config), flush=True)
+        show(placement.describe(config), flush=True)
+        if typed.dry_run:
+            elements.print(DRY_RUN)
+            return pathlib.Path(config.logdir)
         with outputs.terminal(config):
             place(config)
         return pathlib.Path(config.logdir)
@@ -78,23 +86,35 @@ def start(
     trains = config.script in TRAINING
     if trains and (problems := logdir.check_spaces(config.logdir, *spaces)):
         raise ConfigError(problems)
-    if not trains:
-        tell_changes(saved, values)
-        elements.print(plan.describe(config, *spaces, notes), flush=True)
+    with contextlib.ExitStack() as stack:
+        if trains and not typed.dry_run:
+            stack.enter_context(logdir.hold(config.logdir))
+        for line in changes(saved, values):
+            elements.print(line)
+        show(plan.describe(config, *spaces, notes), flush=True)
+        if typed.dry_run:
+            elements.print(DRY_RUN)
+            return pathlib.Path(config.logdir)
+        if trains:
+            logdir.save(values)
+            spacefile.write(config.logdir, *spaces)
+            keep_original(config, env)
         with outputs.terminal(config), naming_task("" if factory else config.task):
-            dispatch(config, *spaces, factory)
-        return pathlib.Path(config.logdir)
-    with logdir.hold(config.logdir):
-        tell_changes(saved, values)
-        logdir.save(values)
-        spacefile.write(config.logdir, *spaces)
-        keep_original(config, env)
-        elements.print(plan.describe(config, *spaces, notes), flush=True)
-        with outputs.terminal(config), naming_task("" if factory else config.task):
-            dispatch(config, *spaces, factory)
-        elements.print(plan.closing(config), flush=True)
-        write_report(config)
+            dispatch(config, *spaces, factory, typed.quiet)
+        if trains:
+            elements.print(plan.closing(config), flush=True)
+            write_report(config)
     return pathlib.Path(config.logdir)
+
+
+def without_terminal(values: settings.Flat) -> settings.Flat:
+    """Settings without the output that prints metrics."""
+    kept = tuple(name for name in values["logger.outputs"] if name != "terminal")
+    return {**values, "logger.outputs": kept}
+
+
+def ignore(*args: Any, **options: Any) -> None:
+    """Print nothing."""
 
 
 def keep_original(config: Settings, env: base.Env | None) -> None:
@@ -105,11 +125,13 @@ def keep_original(config: Settings, env: base.Env | None) -> None:
         original.write(config.logdir, offline.read_original(config))
 
 
-def tell_changes(saved: settings.Flat, values: settings.Flat) -> None:
-    """Print which settings differ from those of the resumed run."""
-    for key, (old, new) in logdir.differences(saved, values).items():
-        if key != "script":  # Other scripts only read the run.
-            elements.print(f"Changed since the last run: {key} from {old} to {new}.")
+def changes(saved: settings.Flat, values: settings.Flat) -> list[str]:
+    """Lines on settings that differ from those of the resumed run."""
+    return [
+        f"Changed since the last run: {key} from {old} to {new}."
+        for key, (old, new) in logdir.differences(saved, values).items()
+        if key != "script"  # Other scripts only read the run.
+    ]
 
 
 def write_report(config: Settings) -> None:
@@ -200,9 +222,10 @@ def dispatch(
     obs_space: base.Spaces,
     act_space: base.Spaces,
     factory: Callable[..., Any] | None = None,
+    quiet: bool = False,
 ) -> None:
     """Run the script."""
-    agent = bind(make_agent, config, obs_space, act_space)
+    agent = bind(make_agent, config, obs_space, act_space, quiet)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
     env_train = EnvFactory(config, "train", factory)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dreamerv3.commands.base import COMMANDS
 from dreamerv3.public import keys as public_keys
 from dreamerv3.settings import config
-from dreamerv3.settings.config import Blocks, Problem
+from dreamerv3.settings.config import Blocks, ConfigError, Problem
 
 USAGE = """\
-Usage: dreamerv3 [--configs NAME…] [--KEY VALUE…]
+Usage: dreamerv3 [train] [--configs NAME…] [--KEY VALUE…]
        dreamerv3 COMMAND [--help] …
+       dreamerv3 --help [PATTERN…]
        dreamerv3 --version
 
 Trains a DreamerV3 agent. Run the same command again to resume.
@@ -22,6 +24,9 @@ Trains a DreamerV3 agent. Run the same command again to resume.
   dreamerv3 --task bounce_64 --configs size1m --logdir logdir/first
   dreamerv3 --logdir logdir/first --run.train_ratio 64
   dreamerv3 --'.*\\.units' 128          (a pattern changes every key it matches)
+
+  --dry-run  check all settings, print what the run would do, and start nothing
+  --quiet    print neither the plan nor metrics, only warnings, errors and the result
 """
 
 SCRIPTS = {
@@ -35,17 +40,21 @@ SCRIPTS = {
     "train_offline": "Learn from recorded steps, --replay DIR; evaluate in --task.",
     "eval_only": "Evaluate the agent of a log directory or of run.from_checkpoint.",
 }
-NO_COMMANDS = ("train", "run", "start", "help")  # That someone may try.
+TRAIN, HELP = "train", "help"  # May stand before the flags.
+NO_COMMANDS = ("run", "start")  # That users may try.
 ALIASES = {"replay": "replay.source", "config": "configs"}  # Short or near names.
+SWITCHES = ("dry-run", "quiet")  # Flags of the command, not settings.
 
 
 class Flags(NamedTuple):
     """What was typed."""
 
-    help: bool
-    list_scripts: bool  # --script without a value.
     configs: list[str]  # Blocks to layer, in order.
-    values: dict[str, list[str]]  # Key or pattern to its words.
+    values: dict[str, list[str]]  # Key or pattern to its values.
+    help: list[str] | None = None  # Patterns of --help; none if it was not typed.
+    list_scripts: bool = False  # --script without a value.
+    dry_run: bool = False
+    quiet: bool = False
 
 
 def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
@@ -63,13 +72,23 @@ def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
             problems.append(Problem(word, "", "is not a flag", _stray_remedy(word)))
         else:
             current.append(word)
-    wants_help = values.pop("help", None) is not None
-    if not wants_help and values.get("configs") == []:
+    patterns = values.pop("help", None)
+    switches = {name: _switch(values, name, problems) for name in SWITCHES}
+    if patterns is None and values.get("configs") == []:
         remedy = "name a block, for example --configs demo; --help lists them"
         problems.append(Problem("configs", "", "needs a value", remedy))
     configs = [name for word in values.pop("configs", []) for name in word.split(",")]
     list_scripts = values.get("script") == []
-    return Flags(wants_help, list_scripts, configs, values)
+    return Flags(configs, values, patterns, list_scripts, *switches.values())
+
+
+def _switch(values: dict[str, list[str]], name: str, problems: list[Problem]) -> bool:
+    """Whether a flag without a value was typed."""
+    given = values.pop(name, None)
+    if given:
+        remedy = f"write --{name} alone, after the values of other flags"
+        problems.append(Problem(name, " ".join(given), "takes no value", remedy))
+    return given is not None
 
 
 def _stray_remedy(word: str) -> str:
@@ -78,10 +97,10 @@ def _stray_remedy(word: str) -> str:
         return f"write --{word.lstrip('-')}"
     if word in NO_COMMANDS:
         return "write dreamerv3 --task TASK; dreamerv3 --help lists what else there is"
+    if word in (*COMMANDS, TRAIN, HELP):
+        return f"a command comes first: dreamerv3 {word}"
     if word in SCRIPTS:
         return f"write --script {word}"
-    if word in COMMANDS:
-        return f"a command comes first: dreamerv3 {word} --help"
     commands = ", ".join(COMMANDS)
     remedy = f"write --KEY {word}, or --configs {word} for a block"
     return f"{remedy}; the commands are {commands}"
@@ -123,9 +142,55 @@ def help_text(blocks: Blocks, scripts: Mapping[str, str]) -> str:
         lines += ["Commands:", *_table(COMMANDS), ""]
     lines += ["Blocks (--configs):", _wrap(blocks.presets), ""]
     lines += ["Scripts (--script):", *_table(scripts), ""]
-    lines += ["Keys, with type, default and meaning:"]
-    group = ""
-    for key, value in blocks.defaults.items():
+    lines += ["Keys, with type, default and meaning (--help PATTERN for some of them):"]
+    return "\n".join([*lines, *_keys(blocks, blocks.defaults)])
+
+
+def matches_text(
+    blocks: Blocks, scripts: Mapping[str, str], patterns: Sequence[str]
+) -> str:
+    """Keys, blocks, commands and scripts that match a pattern, as `--help` shows them.
+
+    Raises `ConfigError` for a pattern that is not a regular expression or that nothing
+    matches.
+    """
+    expressions = [_compile(pattern) for pattern in patterns]
+
+    def matching(names: Iterable[str]) -> list[str]:
+        return [n for n in names if any(each.search(n) for each in expressions)]
+
+    lines = []
+    for title, rows in (("Commands:", COMMANDS), ("Scripts (--script):", scripts)):
+        if found := matching(rows):
+            lines += [title, *_table({name: rows[name] for name in found}), ""]
+    if found := matching(blocks.presets):
+        lines += ["Blocks (--configs):", "  " + ", ".join(found), ""]
+    in_texts = [k for k in blocks.defaults if matching([blocks.help[k]])]
+    keys = dict.fromkeys([*matching(blocks.defaults), *in_texts])
+    if keys:
+        lines += ["Keys, with type, default and meaning:", *_keys(blocks, keys)]
+    if not lines:
+        given = " ".join(patterns)
+        rule = "no key, meaning, block, command or script matches"
+        remedy = "try a part of a word, for example --help ratio"
+        raise ConfigError([Problem("help", given, rule, remedy)])
+    return "\n".join(lines)
+
+
+def _compile(pattern: str) -> re.Pattern:
+    try:
+        return re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        rule = f"is not a regular expression: {error}"
+        remedy = f"for example --help {re.escape(pattern)!r}"
+        raise ConfigError([Problem("help", pattern, rule, remedy)]) from None
+
+
+def _keys(blocks: Blocks, keys: Iterable[str]) -> list[str]:
+    """Lines on keys, with an empty one between groups."""
+    lines, group = [], ""
+    for key in keys:
+        value = blocks.defaults[key]
         top = key.partition(".")[0] if "." in key else ""
         if top != group:
             lines.append("")
@@ -133,7 +198,7 @@ def help_text(blocks: Blocks, scripts: Mapping[str, str]) -> str:
         kind = config.type_name(value).split(" ", 1)[1]
         default = config.show(value)
         lines.append(f"  --{key}  ({kind}, {default})\n      {blocks.help[key]}")
-    return "\n".join(lines)
+    return lines
 
 
 def scripts_text(scripts: Mapping[str, str]) -> str:

@@ -45,6 +45,36 @@ def test_help_lists_keys_with_type_default_and_meaning():
     assert "Replayed steps trained on per environment step." in result.stdout
 
 
+def test_help_as_a_command(tmp_path):
+    assert call("help").stdout == call("--help").stdout
+    assert "--video" in call("help", "eval").stdout
+    found = call("help", "train_ratio").stdout
+    assert "--run.train_ratio  (number, 32)" in found
+    assert "Usage" not in found
+
+
+def test_a_dry_run_starts_and_writes_nothing(tmp_path):
+    logdir = tmp_path / "run"
+    flags = ("--configs", "debug", "--task", "dummy_disc", "--logdir", logdir)
+    result = call("train", *flags, "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "Task:     dummy_disc" in result.stdout
+    assert "nothing was started" in result.stdout
+    assert not logdir.exists()
+    assert "run.envs = many" in refused(*flags, "--run.envs", "many", "--dry-run")
+
+
+def test_a_quiet_run_prints_its_result_alone(tmp_path):
+    flags = (*QUICK, "--task", "dummy_disc", "--logdir", tmp_path / "run")
+    result = call(*flags, "--run.steps", 50, "--quiet")
+    assert result.returncode == 0, result.stderr
+    assert "Task:" not in result.stdout
+    assert "steps/s" not in result.stdout
+    assert "Score:" in result.stdout
+    saved = (tmp_path / "run" / "config.yaml").read_text()
+    assert "terminal" in saved  # The next run is not quiet.
+
+
 def test_script_without_a_value_lists_the_choices():
     result = call("--script")
     assert result.returncode == 0

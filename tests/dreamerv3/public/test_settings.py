@@ -5,7 +5,7 @@ import pytest
 from dreamerv3.public import settings
 from dreamerv3.settings import flags
 
-NOTHING = flags.Flags(False, False, [], {})
+NOTHING = flags.Flags([], {})
 
 
 def translate(**changes):

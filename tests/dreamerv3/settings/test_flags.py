@@ -49,6 +49,7 @@ def test_flags(line, key, expected):
         ("--run.steps", "needs a value, an integer"),
         ("--run.steps 1 2", "must be an integer, got 2 values"),
         ("--nonsense", "there is no such key"),
+        ("--dry-run yes", "takes no value"),
     ],
 )
 def test_mistakes(line, rule):
@@ -61,8 +62,9 @@ def test_mistakes(line, rule):
     ("word", "remedy"),
     [
         ("something", "the commands are .*eval, export"),
-        ("train", "write dreamerv3 --task"),
-        ("help", "dreamerv3 --help lists"),
+        ("train", "comes first: dreamerv3 train"),
+        ("help", "comes first: dreamerv3 help"),
+        ("start", "write dreamerv3 --task"),
         ("eval_only", "write --script eval_only"),
         ("eval", "comes first: dreamerv3 eval"),
         ("-task", "write --task"),
@@ -79,6 +81,30 @@ def test_saved_settings_lie_between_defaults_and_flags():
     values = flags.layer(BLOCKS, typed, saved, [])
     assert values["run.envs"] == 3
     assert values["run.eval_envs"] == 6
+
+
+def test_switches():
+    typed = flags.parse(["--quiet", "--seed", "1"], [])
+    assert (typed.quiet, typed.dry_run) == (True, False)
+    assert typed.values == {"seed": ["1"]}
+
+
+def test_help_of_a_pattern_shows_what_matches():
+    typed = flags.parse(["--help", "train_ratio"], [])
+    text = flags.matches_text(BLOCKS, flags.SCRIPTS, typed.help)
+    assert "--run.train_ratio  (number, 32)" in text
+    assert "--run.envs " not in text
+    text = flags.matches_text(BLOCKS, flags.SCRIPTS, ["SIZE1M", "parallel_env"])
+    assert "size1m" in text
+    assert "One environment of a run on another machine" in text
+
+
+@pytest.mark.parametrize("pattern", ["nothing_like_it", "(", "["])
+def test_help_of_a_pattern_without_a_match(pattern):
+    with pytest.raises(config.ConfigError) as caught:
+        flags.matches_text(BLOCKS, flags.SCRIPTS, [pattern])
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.value) == ("help", pattern)
 
 
 def test_help_lists_everything():
