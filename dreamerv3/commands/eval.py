@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import pathlib
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial as bind
 from typing import Any
 
 import elements
 import numpy as np
 
+import embodied
 from dreamerv3 import main as factories
 from dreamerv3 import player
 from dreamerv3.commands.base import CommandError, run_module
@@ -42,13 +46,45 @@ def run(argv: Sequence[str]) -> None:
             "resume it with --task"
         )
     registry.resolve(agent.config.task)  # Raise mistakes here, not in a process.
+    # With --json, standard output has the result and nothing else.
+    place = contextlib.redirect_stdout(sys.stderr) if args.json else nullcontext()
+    with place:
+        result = evaluate(agent, args)
+    if args.json:
+        print(json.dumps(result))
+
+
+def evaluate(agent: player.Player, args: argparse.Namespace) -> dict[str, Any]:
+    """Play episodes, print their scores and write the video; returns all figures."""
     check_env(agent, args.logdir)
     elements.print(f"{agent.config.task}, agent of step {agent.step:,}.", flush=True)
     if args.video:
         check_pictures(agent)  # Before the episodes, which may take long.
-    print(summary(scores(agent, args.episodes, args.envs)), flush=True)
+    found = scores(agent, agent.agent, args.episodes, args.envs)
+    print(summary(found), flush=True)
+    result: dict[str, Any] = {"task": agent.config.task, "step": agent.step}
+    result |= figures(found)
+    if args.random_episodes:
+        spaces = agent.agent.obs_space, agent.agent.act_space
+        chance = embodied.RandomAgent(*spaces, agent.config.seed)
+        found = scores(agent, chance, args.random_episodes, args.envs)
+        print(f"Random actions, for comparison: mean {found.mean():.2f}.", flush=True)
+        result["random"] = figures(found)
     if args.video:
         write_video(agent, args.video, args.video_episodes)
+        result["video"] = str(args.video)
+    return result
+
+
+def figures(scores: np.ndarray) -> dict[str, Any]:
+    """The scores, their mean and deviation, and the interval of the mean."""
+    return {
+        "episodes": len(scores),
+        "mean": float(scores.mean()),
+        "std": float(scores.std()),
+        "interval": interval(scores),
+        "scores": scores.tolist(),
+    }
 
 
 def check_env(agent: player.Player, path: str) -> None:
@@ -74,6 +110,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--mode", choices=("sample", "greedy"), help="default: agent.eval_mode"
     )
     parser.add_argument("--seed", type=int, help="default: that of the run")
+    parser.add_argument(
+        "--random-episodes",
+        type=int,
+        default=20,
+        help="with random actions, for comparison; default: 20, 0 for none",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as one line of JSON"
+    )
     parser.add_argument("--video", type=pathlib.Path, help="mp4 file to write")
     parser.add_argument(
         "--video-episodes",
@@ -87,16 +132,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if value is not None and value < 1:
             flag = name.replace("_", "-")
             raise CommandError(f"--{flag} {value} must be 1 or more")
+    if args.random_episodes < 0:
+        raise CommandError(
+            f"--random-episodes {args.random_episodes} must be 0 or more"
+        )
     if args.video and args.video.suffix != ".mp4":
         raise CommandError(f"--video {args.video} must end in .mp4")
     return args
 
 
-def scores(agent: player.Player, episodes: int, envs: int) -> np.ndarray:
-    """The score of each episode."""
-    make_env = bind(factories.make_env, agent.config, mode="eval")
+def scores(
+    trained: player.Player, agent: base.Agent, episodes: int, envs: int
+) -> np.ndarray:
+    """The score of each episode of an agent in the environment of a trained one."""
+    make_env = bind(factories.make_env, trained.config, mode="eval")
     collector = Collector(
-        agent.agent, make_env, min(envs, episodes), processes=True, mode="eval"
+        agent, make_env, min(envs, episodes), processes=True, mode="eval"
     )
     with contextlib.closing(collector):
         collector.run_episodes(episodes, _progress(episodes))

@@ -1,5 +1,6 @@
 """`dreamerv3 eval`: scores, interval and video."""
 
+import json
 import shutil
 import types
 
@@ -46,12 +47,23 @@ def logdir(tmp_path_factory):
 
 
 @pytest.mark.process
+def test_the_result_as_json(logdir, capsys):
+    command.run([str(logdir), "--episodes", "3", "--random-episodes", "2", "--json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    result = json.loads(line)
+    assert (result["task"], result["step"], result["episodes"]) == ("bounce_32", 80, 3)
+    assert np.mean(result["scores"]) == pytest.approx(result["mean"])
+    assert len(result["random"]["scores"]) == 2
+
+
+@pytest.mark.process
 def test_scores_and_video(logdir, tmp_path, capsys):
     out = tmp_path / "new" / "out.mp4"
     flags = ["--episodes", "6", "--video", str(out), "--video-episodes", "2"]
     command.run([str(logdir), *flags])
     text = capsys.readouterr().out
     assert "Score of 6 episodes: mean" in text
+    assert "Random actions, for comparison: mean" in text
     with av.open(str(out)) as file:
         frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
     assert len(frames) == 2 * 21
