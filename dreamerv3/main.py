@@ -54,6 +54,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     if typed.list_scripts:
         print(flags.scripts_text(SCRIPTS))
         return
+    if typed.seeds:
+        from dreamerv3.benchmarking import seeds  # Imports this module.
+
+        if not seeds.run(blocks, typed, problems):
+            sys.exit(1)
+        return
     start(blocks, typed, problems)
 
 

@@ -67,7 +67,7 @@ def run(request: Request, on: str, slots: int, cores: int) -> Outcome:
     if any(progress.state(job) != "done" for job in every):
         runner = make_runner(every[0], on, slots, cores)
         progress.slots = runner.slots
-        with _terminable(), display.shown(progress) as show:
+        with terminable(), display.shown(progress) as show:
             schedule.run(progress, runner, show)
     return finish(request, progress)
 
@@ -146,7 +146,7 @@ def _slots(amount: int) -> str:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """Have SIGTERM do what Ctrl-C does, so that runs save."""
     if threading.current_thread() is not threading.main_thread():
         yield

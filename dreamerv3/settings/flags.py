@@ -25,8 +25,9 @@ Trains a DreamerV3 agent. Run the same command again to resume.
   dreamerv3 --logdir logdir/first --run.train_ratio 64
   dreamerv3 --'.*\\.units' 128          (a pattern changes every key it matches)
 
-  --dry-run  check all settings, print what the run would do, and start nothing
-  --quiet    print neither the plan nor metrics, only warnings, errors and the result
+  --seeds 0 1 2  train with each seed, as many at a time as the machine has room for
+  --dry-run      check all settings, print what the run would do, and start nothing
+  --quiet        print warnings, errors and the result, neither plan nor metrics
 """
 
 SCRIPTS = {
@@ -43,7 +44,6 @@ SCRIPTS = {
 TRAIN, HELP = "train", "help"  # May stand before the flags.
 NO_COMMANDS = ("run", "start")  # That users may try.
 ALIASES = {"replay": "replay.source", "config": "configs"}  # Short or near names.
-SWITCHES = ("dry-run", "quiet")  # Flags of the command, not settings.
 
 
 class Flags(NamedTuple):
@@ -55,6 +55,7 @@ class Flags(NamedTuple):
     list_scripts: bool = False  # --script without a value.
     dry_run: bool = False
     quiet: bool = False
+    seeds: tuple[int, ...] = ()  # Of several trainings with the same flags.
 
 
 def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
@@ -73,13 +74,30 @@ def parse(argv: Sequence[str], problems: list[Problem]) -> Flags:
         else:
             current.append(word)
     patterns = values.pop("help", None)
-    switches = {name: _switch(values, name, problems) for name in SWITCHES}
+    dry_run = _switch(values, "dry-run", problems)
+    quiet = _switch(values, "quiet", problems)
     if patterns is None and values.get("configs") == []:
         remedy = "name a block, for example --configs demo; --help lists them"
         problems.append(Problem("configs", "", "needs a value", remedy))
     configs = [name for word in values.pop("configs", []) for name in word.split(",")]
     list_scripts = values.get("script") == []
-    return Flags(configs, values, patterns, list_scripts, *switches.values())
+    seeds = _seeds(values, problems)
+    return Flags(configs, values, patterns, list_scripts, dry_run, quiet, seeds)
+
+
+def _seeds(values: dict[str, list[str]], problems: list[Problem]) -> tuple[int, ...]:
+    """The seeds of several trainings, all different; none if there is one training."""
+    given = values.pop("seeds", None)
+    if given is None:
+        return ()
+    words = [part for word in given for part in word.split(",") if part]
+    numbers = dict.fromkeys(int(word) for word in words if word.isdecimal())
+    if not words or len(numbers) < len(words):
+        rule = "needs whole numbers, each once"
+        problems.append(
+            Problem("seeds", " ".join(given), rule, "for example --seeds 0 1 2")
+        )
+    return tuple(numbers)
 
 
 def _switch(values: dict[str, list[str]], name: str, problems: list[Problem]) -> bool:

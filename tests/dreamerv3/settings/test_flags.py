@@ -50,6 +50,9 @@ def test_flags(line, key, expected):
         ("--run.steps 1 2", "must be an integer, got 2 values"),
         ("--nonsense", "there is no such key"),
         ("--dry-run yes", "takes no value"),
+        ("--seeds 1 1", "needs whole numbers, each once"),
+        ("--seeds", "needs whole numbers, each once"),
+        ("--seeds two", "needs whole numbers, each once"),
     ],
 )
 def test_mistakes(line, rule):
