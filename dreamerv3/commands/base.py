@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "check-env": "Try out an environment and say what is wrong with it.",
     "doctor": "Check this machine: packages, devices, memory, disk, OpenGL, keys.",
     "envs": "List the suites, what is installed, and how to install the rest.",
+    "completion": "Print a script that completes commands and keys in a shell.",
 }
 
 
