@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from dreamerv3.commands.base import CommandError, run_module
 from dreamerv3.viewing import cache, published, runs
-from dreamerv3.viewing.server import LOOPBACK, Server
+from dreamerv3.viewing.local import LOOPBACK
+from dreamerv3.viewing.server import Server
 from dreamerv3.viewing.store import Store
 
 EXAMPLE = """example:
