@@ -1,9 +1,13 @@
-"""The list of commands, the error that they raise, and how their modules start."""
+"""The list of commands, and what they share."""
 
 from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # A command's module is dreamerv3.commands.NAME, with _ for -. It is imported only when
 # the command runs, so that a machine needs only that command's packages.
@@ -14,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write one HTML file about a run, to send to someone.",
     "benchmark": "Train on a suite with several seeds, over published curves.",
     "eval": "Play episodes with a trained agent: mean score, interval, video.",
+    "play": "Watch a trained agent act, live in the browser.",
     "export": "Write a trained policy to one file that needs only JAX.",
     "convert": "Convert a checkpoint of the public DreamerV3.",
     "join": "Join a run of another machine: environments, replay, logger, learner.",
@@ -26,6 +31,17 @@ COMMANDS: dict[str, str] = {
 
 class CommandError(Exception):
     """A command failed for the reason in the message."""
+
+
+def listen(make_server: Callable[[int], T], port: int) -> T:
+    """A server at a port, or an error that says what to do."""
+    try:
+        return make_server(port)
+    except (OSError, OverflowError) as error:
+        raise CommandError(
+            f"cannot listen on port {port} ({error}); "
+            "give another one with --port, or --port 0 for any free one"
+        ) from error
 
 
 def run_module(path: str) -> None:

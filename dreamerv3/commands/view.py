@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import webbrowser
 from collections.abc import Sequence
+from functools import partial as bind
 
-from dreamerv3.commands.base import CommandError, run_module
+from dreamerv3.commands.base import CommandError, listen, run_module
 from dreamerv3.viewing import cache, published, runs
 from dreamerv3.viewing.local import LOOPBACK
 from dreamerv3.viewing.server import Server
@@ -36,7 +37,7 @@ def serve(args: argparse.Namespace, places: Sequence[str]) -> None:
     if kept:
         cache.forget_unused(kept)
     store = Store(places, kept)
-    server = make_server(store, args.port)
+    server = listen(bind(Server, store), args.port)
     store.start()
     address = f"http://{LOOPBACK}:{server.server_address[1]}"
     amount = len(store.all())
@@ -50,17 +51,6 @@ def serve(args: argparse.Namespace, places: Sequence[str]) -> None:
     finally:
         server.server_close()
         store.close()
-
-
-def make_server(store: Store, port: int) -> Server:
-    """The server at a port, or an explanation."""
-    try:
-        return Server(store, port)
-    except (OSError, OverflowError) as error:
-        raise CommandError(
-            f"cannot listen on port {port} ({error}); "
-            "give another one with --port, or --port 0 for any free one"
-        ) from error
 
 
 def parser() -> argparse.ArgumentParser:
