@@ -29,12 +29,12 @@ BROKEN = """
     OWNER = pathlib.Path(__file__).with_name("owner")
 
     def is_broken():
-        # Only those of the first supervisor are, so that other tasks are alive when
-        # this one fails for good.
+        # Of a cluster's tasks only the first one is, so that the others are alive when
+        # it fails for good.
         supervisor = str(os.getppid())
         command = pathlib.Path("/proc", supervisor, "cmdline").read_text()
         if "embodied.cluster.host" not in command:
-            return False  # It only tells its spaces.
+            return True
         try:
             with OWNER.open("x") as file:
                 file.write(supervisor)
