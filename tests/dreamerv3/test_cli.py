@@ -30,7 +30,7 @@ def test_an_interruption_is_a_word_and_not_a_traceback(monkeypatch, capsys):
         ("environments", "did you mean dreamerv3 envs?"),
         ("repor", "did you mean dreamerv3 report?"),
         ("eval_only", "write --script eval_only"),
-        ("train", "write dreamerv3 --task TASK"),
+        ("start", "write dreamerv3 --task TASK"),
     ],
 )
 def test_what_may_be_meant(word, remedy):

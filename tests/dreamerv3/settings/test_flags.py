@@ -64,7 +64,7 @@ def test_mistakes(line, rule):
 @pytest.mark.parametrize(
     ("word", "remedy"),
     [
-        ("something", "the commands are .*eval, export"),
+        ("something", "the commands are .*eval, .*export"),
         ("train", "comes first: dreamerv3 train"),
         ("help", "comes first: dreamerv3 help"),
         ("start", "write dreamerv3 --task"),
