@@ -1,7 +1,6 @@
 """Serial loops end to end: metrics, checkpoint, resume, signals, evaluation."""
 
 import json
-import os
 import signal
 
 import elements
@@ -199,8 +198,8 @@ def test_a_signal_saves_and_returns(tmp_path, number, capsys):
         def step(self, action):
             Interrupting.steps += 1
             if Interrupting.steps == 50:
-                os.kill(os.getpid(), number)
-                os.kill(os.getpid(), number)  # Passed on by another program.
+                signal.raise_signal(number)  # Handled when it returns.
+                signal.raise_signal(number)  # Passed on by another program.
             return super().step(action)
 
     setup.make_env = lambda index: Interrupting("disc", size=(8, 8), length=LENGTH)
