@@ -28,7 +28,6 @@ from embodied.core.files import TEMPORARY
 
 FORMAT = 2  # Of the directory; 1 had no checksums.
 META = "meta.json"
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 DAMAGED = "damaged-"  # Prefix of a damaged checkpoint that a run has moved away.
 Found = TypeVar("Found")
 
@@ -199,7 +198,7 @@ def read_meta(checkpoint: pathlib.Path) -> dict[str, Any]:
         meta["items"]
     except formats.NewerFormatError as error:
         raise CheckpointError(str(error)) from None
-    except (FileNotFoundError, *UNREADABLE) as error:
+    except (FileNotFoundError, *formats.DAMAGED) as error:
         raise _damage(path, error) from error
     if version > 1 and not has_sums:
         raise DamageError(f"{checkpoint / checksums.FILE} is missing")
@@ -239,8 +238,7 @@ def _read(checkpoint: pathlib.Path, name: str, codec: Codec) -> Any:
 
 
 def _damage(path: pathlib.Path, error: Exception) -> DamageError:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return DamageError(f"{path} cannot be read ({reason})")
+    return DamageError(f"{path} cannot be read ({formats.one_line(error)})")
 
 
 def _codec(item: Any) -> Codec:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pathlib
 from typing import Any
 
 from embodied.core import base
 
-VERSION = "version"  # The key that JSON files have it under.
+VERSION = "version"  # The key of JSON files; those of release 0.1 lack it.
+# What the content of a damaged file raises where it is taken apart.
+DAMAGED = (
+    ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError,
+)  # fmt: skip
 
 
 class NewerFormatError(base.SetupError):
@@ -29,3 +36,15 @@ def check(what: object, found: Any, known: int, writer: str = "") -> int:
             "--logdir"
         )
     return found
+
+
+def read_json(path: str | os.PathLike, known: int) -> dict[str, Any]:
+    """The object in a JSON file; raises one of `DAMAGED` if there is none."""
+    tree = json.loads(pathlib.Path(path).read_text())
+    check(path, tree.get(VERSION, 1), known)
+    return tree
+
+
+def one_line(error: Exception) -> str:
+    """The reason why a file cannot be read."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
