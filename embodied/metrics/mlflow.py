@@ -22,6 +22,7 @@ from embodied.metrics.media import MediaOutput
 from embodied.metrics.summary import Summary, is_scalar, read_id
 
 FILE = "mlflow_run.txt"  # Holds the id of the run, to resume it.
+DIGITS = 32  # Of the id.
 UNKNOWN = databricks_pb2.ErrorCode.Name(databricks_pb2.RESOURCE_DOES_NOT_EXIST)
 BATCH = 100  # Parameters, and metrics times ten, that one request may hold.
 
@@ -71,7 +72,7 @@ class MlflowOutput:
 
     def _resume(self, path: pathlib.Path) -> str:
         """The run of this log directory, if the server still knows it."""
-        run = read_id(path)
+        run = read_id(path, DIGITS)
         if not run:
             return ""
         try:

@@ -50,12 +50,12 @@ def is_scalar(value: Any) -> bool:
     return not isinstance(value, str) and np.ndim(value) == 0
 
 
-def read_id(path: pathlib.Path) -> str:
+def read_id(path: pathlib.Path, digits: int) -> str:
     """The id of a run at a service, or nothing if there is no file or it is damaged."""
     if not path.exists():
         return ""
     found = path.read_text(errors="replace").strip()
-    if re.fullmatch(r"[\w-]{1,128}", found, re.ASCII):
+    if re.fullmatch(rf"[0-9a-f]{{{digits}}}", found):
         return found
     text = f"{path} is damaged: the metrics continue as a new run of that service."
     elements.print(text, color="yellow", flush=True)

@@ -17,6 +17,7 @@ from embodied.metrics import video
 from embodied.metrics.summary import Summary, group, kind, read_id
 
 FILE = "wandb_id.txt"  # Holds the id of the run, to resume it.
+DIGITS = 12  # Of the id.
 
 
 class WandbOutput:
@@ -60,9 +61,9 @@ class WandbOutput:
 
 def kept_id(path: pathlib.Path) -> str:
     """The id stored in a file, created on first use or if the file is damaged."""
-    if found := read_id(path):
+    if found := read_id(path, DIGITS):
         return found
-    new = uuid.uuid4().hex[:12]
+    new = uuid.uuid4().hex[:DIGITS]
     files.write_text(path, new, durable=True)
     return new
 
