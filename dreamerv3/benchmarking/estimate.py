@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pathlib
 import signal
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from dreamerv3.benchmarking import training
 from dreamerv3.benchmarking.jobs import Job
 from embodied.core import runfiles
+from embodied.metrics.jsonl import read_rows
 
 SECONDS = 20.0  # Of training that are measured, once it is compiled.
 PATIENCE = 300.0  # Seconds for compiling and the first updates.
@@ -56,13 +56,8 @@ def _watch(process: Any, path: pathlib.Path, seconds: float) -> list[dict[str, A
     pause, deadline = threading.Event(), time.monotonic() + PATIENCE
     rows: list[dict[str, Any]] = []
     while time.monotonic() < deadline and process.poll() is None:
-        rows = [row for row in _rows(path) if row.get("fps/train")]
+        rows = [row for row in read_rows(path) if row.get("fps/train")]
         if rows and rows[-1]["time"] - rows[0]["time"] >= seconds:
             break
         pause.wait(LOG_EVERY / 4)
     return rows
-
-
-def _rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.split("\n")[:-1]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import itertools
-import json
 import pathlib
 import re
 import shlex
@@ -21,7 +20,7 @@ from dreamerv3.settings.config import ConfigError, Flat, Problem
 from dreamerv3.viewing import published
 from embodied.core import runfiles
 from embodied.envs import registry
-from embodied.metrics.jsonl import SCORE
+from embodied.metrics.jsonl import SCORE, read_rows
 
 OWN = ("task", "seed", "logdir", "method", "run.steps", "run.duration")
 TAIL = 1 << 18  # Bytes at the end of a file of metrics that are looked at.
@@ -163,9 +162,10 @@ def look(job: Job, own: bool = False) -> Status:
 
     The lock of a process of this command (`own`) is not tried: it might be starting.
     """
-    rows = _tail(job.logdir / runfiles.METRICS)
+    rows = read_rows(job.logdir / runfiles.METRICS, last=TAIL)
     step = int(rows[-1]["step"]) if rows else 0
-    scores = [row.get(SCORE) for row in _tail(job.logdir / runfiles.SCORES)]
+    found = read_rows(job.logdir / runfiles.SCORES, last=TAIL)
+    scores = [row.get(SCORE) for row in found]
     known = [score for score in scores if score is not None][-RECENT:]
     score = float(np.mean(known)) if known else np.nan
     if own or held(job.logdir):
@@ -187,18 +187,6 @@ def held(directory: pathlib.Path) -> bool:
         return False
     except BlockingIOError:
         return True
-
-
-def _tail(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The last complete rows of a file of metrics."""
-    try:
-        with path.open("rb") as file:
-            start = max(0, path.stat().st_size - TAIL)
-            file.seek(start)
-            lines = file.read().split(b"\n")[1 if start else 0 : -1]
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in lines]
 
 
 def _rate(rows: Sequence[dict[str, Any]]) -> float:

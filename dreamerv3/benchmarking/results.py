@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from dreamerv3.viewing import published
 from dreamerv3.viewing.groups import Group
 from dreamerv3.viewing.published import Published
 from embodied.core import runfiles
-from embodied.metrics.jsonl import SCORE
+from embodied.metrics.jsonl import SCORE, read_rows
 
 BINS = 20  # Of a task without published curves.
 STEPS = (1, 2.5, 5)  # Of each decade, that the table has rows for.
@@ -107,9 +106,7 @@ def episodes(logdir: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     A serial training that was killed repeats the steps since its last checkpoint: what
     it had written of them is left out.
     """
-    path = logdir / runfiles.SCORES
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    rows = [json.loads(line) for line in lines]
+    rows = read_rows(logdir / runfiles.SCORES)
     steps = np.array([row["step"] for row in rows], float)
     scores = np.array([row.get(SCORE) for row in rows], float)
     kept = steps <= np.minimum.accumulate(steps[::-1])[::-1]

@@ -19,8 +19,8 @@ import ruamel.yaml
 from dreamerv3.public import keys
 from dreamerv3.settings import config
 from dreamerv3.settings.config import ConfigError, Flat, Problem, show
-from embodied.core import base, files, runfiles, spacefile
-from embodied.core.checkpoint import complete
+from embodied.core import base, files, formats, runfiles, spacefile
+from embodied.core.checkpoint import META, complete
 from embodied.envs import custom
 from embodied.replay.recording import holds_steps
 
@@ -32,6 +32,8 @@ FIXED = re.compile(
 FREE = re.compile(
     r"agent\.(eval_mode|finite_check|report_gradnorms|imag_starts|dyn\.rssm\.unroll)"
 )
+FORMAT = 1  # Of a log directory: which files there are, and what is in them.
+HEAD, END = "# Log directory of DreamerV3, format ", "# End of the settings.\n"
 FEW = 3  # Changed keys of the model that are told one by one.
 PARALLEL, SERIAL = "parallel", ("train", "train_eval", "train_offline")
 NO_TASK = "none"  # Of a run that learns from recorded steps alone.
@@ -76,16 +78,33 @@ def read(logdir: str | os.PathLike) -> Flat:
         return {}
     try:
         text = files.read_text(path, LIMIT)
+        _check_format(path, text)
         found = ruamel.yaml.YAML(typ="safe").load(text)
         if not isinstance(found, dict):
             raise ValueError(f"it holds no settings but {str(found)[:40]!r}")
         if any(itertools.islice(_leaves(found), MOST, None)):
             raise ValueError(f"it holds more than {MOST:,} values")
     except (OSError, ValueError, RecursionError, ruamel.yaml.YAMLError) as error:
+        checkpoints = runfiles.checkpoints(logdir)
         rule = f"cannot be read: {' '.join(str(error).split())}"
-        remedy = "repair it, or choose another --logdir"
+        remedy = "restore it from a copy, or remove it and give all flags of the run "
+        remedy += f"again ({checkpoints}/*/{META} lists its settings)"
         raise ConfigError([Problem("logdir", str(path), rule, remedy)]) from error
     return config.flatten(found)
+
+
+def _check_format(path: pathlib.Path, text: str) -> None:
+    """Raise if a newer release wrote the file, or if its end is missing.
+
+    The first line of the settings holds the format of the whole log directory, which
+    release 0.1 did not write. Without the last line, settings could be missing, and
+    their defaults would be taken.
+    """
+    first, _, rest = text.partition("\n")
+    if first.startswith(HEAD):
+        formats.check(path, int(first.removeprefix(HEAD)), FORMAT)
+        if END not in rest:
+            raise ValueError(f"it is truncated: there is no line {END.strip()!r}")
 
 
 def _leaves(tree: Any) -> Iterator[bool]:
@@ -112,7 +131,7 @@ def hold(logdir: str | os.PathLike) -> Iterator[None]:
     """Keep other runs out of a directory; the system lets go when the process ends."""
     directory = pathlib.Path(logdir)
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / runfiles.LOCK).open("a+") as file:
+    with (directory / runfiles.LOCK).open("a+", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -136,7 +155,9 @@ def save(values: Flat) -> None:
     yaml.width = 4096  # One line a setting: viewers read the lines they need.
     path = pathlib.Path(values["logdir"]) / runfiles.CONFIG
     with files.replace(path, durable=True) as file:
+        file.write(f"{HEAD}{FORMAT}\n".encode())
         yaml.dump(config.nest({k: _plain(v) for k, v in values.items()}), file)
+        file.write(END.encode())
 
 
 def differences(saved: Flat, values: Flat) -> dict[str, tuple[Any, Any]]:
@@ -181,8 +202,16 @@ def has_run(logdir: str | os.PathLike) -> bool:
 def check_spaces(
     logdir: str | os.PathLike, obs_space: base.Spaces, act_space: base.Spaces
 ) -> list[Problem]:
-    """Problems of an environment that is not the one of the run that lives there."""
-    before = spacefile.read(logdir) if has_run(logdir) else None
+    """Problems of an environment that is not the one of the run that lives there.
+
+    If the file of its spaces is damaged, they are those of the environment: stored
+    steps and parameters with other ones are rejected where they are loaded.
+    """
+    try:
+        before = spacefile.read(logdir) if has_run(logdir) else None
+    except spacefile.SpacesError as error:
+        elements.print(f"{error}; this start does.", color="yellow", flush=True)
+        before = None
     if before is None:
         return []
     remedy = _remedy("the environment")

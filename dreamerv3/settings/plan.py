@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pathlib
 import shlex
@@ -17,7 +16,7 @@ from dreamerv3.settings.logdir import NO_TASK, has_run
 from dreamerv3.settings.schema import Settings
 from embodied.core import base, machine, runfiles
 from embodied.core.checkpoint import complete
-from embodied.metrics.jsonl import SCORE
+from embodied.metrics.jsonl import SCORE, read_rows
 from embodied.run.parallel.launch import RAY
 
 OFFLINE = "train_offline"
@@ -100,23 +99,13 @@ def _score(config: Settings) -> str:
 
 def _last_step(config: Settings) -> int:
     """The step of the last complete line of metrics, or 0 if none can be read."""
-    path = pathlib.Path(config.logdir) / runfiles.METRICS
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL))
-            rows = file.read().split(b"\n")[:-1]
-        return int(json.loads(rows[-1])["step"])
-    except (OSError, LookupError, TypeError, ValueError):
-        return 0  # Only a remark depends on it.
+    rows = read_rows(pathlib.Path(config.logdir) / runfiles.METRICS, last=TAIL)
+    return int(rows[-1]["step"]) if rows else 0  # Only a remark depends on it.
 
 
 def _read_scores(path: pathlib.Path, key: str) -> list[float | None]:
-    """A metric of all complete lines; a killed logger may leave half of one."""
-    if not path.exists():
-        return []
-    with path.open() as file:
-        rows = [row for row in file if row.endswith("\n") and f'"{key}"' in row]
-    return [json.loads(row)[key] for row in rows]
+    """A metric of all rows that have it."""
+    return [row[key] for row in read_rows(path) if key in row]
 
 
 def training(config: Settings) -> str:

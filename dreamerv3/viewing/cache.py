@@ -13,7 +13,7 @@ import numpy as np
 
 from dreamerv3.viewing.table import Column, Growable, Table
 from dreamerv3.viewing.tail import Tail
-from embodied.core import files
+from embodied.core import files, formats
 
 VERSION = 2
 MAGIC = b"dreamerv3 view\n\0"
@@ -69,7 +69,7 @@ def load(
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         os.utime(path)
         return _parse(data, files)
-    except (OSError, ValueError, KeyError, IndexError):
+    except (OSError, IndexError, MemoryError, OverflowError, *formats.DAMAGED):
         return None  # It is made again from the run's own files.
 
 

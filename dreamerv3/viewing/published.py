@@ -22,7 +22,7 @@ from dreamerv3.settings import logdir
 from dreamerv3.viewing import normalise, runs, standalone
 from dreamerv3.viewing.curves import band
 from embodied.core import runfiles
-from embodied.metrics.jsonl import SCORE
+from embodied.metrics.jsonl import SCORE, read_rows
 
 HELP = "also show published curves of the same tasks, where there are some"
 FURTHER = 1.5  # How far published curves go near runs, as a multiple.
@@ -119,9 +119,8 @@ def materialise(
 
 def last_step(path: pathlib.Path) -> int:
     """The step of a run's last score; 0 if it has none."""
-    file = path / runfiles.SCORES
-    lines = file.read_text().split("\n")[:-1] if file.exists() else []
-    return int(json.loads(lines[-1])["step"]) if lines else 0
+    rows = read_rows(path / runfiles.SCORES)
+    return int(rows[-1]["step"]) if rows else 0
 
 
 def series(task: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:

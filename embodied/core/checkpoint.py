@@ -1,5 +1,8 @@
 """Atomic checkpoints: a directory per save, complete or not there at all.
 
+Each has checksums of its files. One that is damaged is reported and the one before it
+is used.
+
 ckpt = Checkpoint(logdir / "ckpt", {"agent": agent, "step": counter})
 ckpt.load_or_save()
 ckpt.save()           # Snapshot now, write in the background.
@@ -15,13 +18,18 @@ import pathlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from embodied.core import base, files, treefile
+import elements
+
+from embodied.core import base, checksums, extras, files, formats, treefile
+from embodied.core.checksums import DamageError
 from embodied.core.files import TEMPORARY
 
-FORMAT = 1
+FORMAT = 2  # Of the directory; 1 had no checksums.
 META = "meta.json"
+DAMAGED = "damaged-"  # Prefix of a damaged checkpoint that a run has moved away.
+Found = TypeVar("Found")
 
 
 class CheckpointError(base.SetupError):
@@ -76,18 +84,17 @@ class Checkpoint:
             self.wait()
 
     def load(self) -> None:
-        """Restore every item from the newest complete checkpoint."""
-        newest = self._newest()
-        meta = read_meta(newest)
-        missing = set(self._items) - set(meta["items"])
-        if missing:
-            raise CheckpointError(
-                f"checkpoint {newest} has no {sorted(missing)}, only "
-                f"{sorted(meta['items'])}: it was written by another kind of run; "
-                "choose another --logdir"
-            )
+        """Restore every item from the newest checkpoint that is not damaged.
+
+        Damaged ones are moved away, so that they do not count as one of those kept.
+        """
+        used, trees = read_newest(self._directory, self._read)
+        for damaged in [each for each in complete(self._directory) if each > used]:
+            aside = damaged.with_name(DAMAGED + damaged.name)
+            shutil.rmtree(aside, ignore_errors=True)
+            damaged.rename(aside)
         for name, item in self._items.items():
-            item.load(_read(newest, name, _codec(item)))
+            item.load(trees[name])
 
     def load_or_save(self) -> bool:
         """Restore if there is a checkpoint, else write the first; True if restored."""
@@ -110,11 +117,18 @@ class Checkpoint:
         finally:
             self._executor.shutdown()
 
-    def _newest(self) -> pathlib.Path:
-        found = complete(self._directory)
-        if not found:
-            raise CheckpointError(f"no complete checkpoint in {self._directory}")
-        return found[-1]
+    def _read(self, checkpoint: pathlib.Path) -> dict[str, Any]:
+        """The trees of all items."""
+        stored = read_meta(checkpoint)["items"]
+        missing = set(self._items) - set(stored)
+        if missing:
+            raise CheckpointError(
+                f"checkpoint {checkpoint} has no {sorted(missing)}, only "
+                f"{sorted(stored)}: it was written by another kind of run; choose "
+                "another --logdir"
+            )
+        items = self._items.items()
+        return {name: _read(checkpoint, name, _codec(item)) for name, item in items}
 
     def _write(self, trees: dict[str, Any]) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -127,9 +141,10 @@ class Checkpoint:
         for name, tree in trees.items():
             (temporary / name).mkdir(parents=True)
             _codec(self._items[name]).write(temporary / name, tree)
-        meta = {**self._meta, "format": FORMAT, "time": time.time()}
-        meta["items"] = sorted(trees)
+        meta = {**self._meta, "format": FORMAT, "release": extras.version()}
+        meta |= {"time": time.time(), "items": sorted(trees)}
         (temporary / META).write_text(json.dumps(meta, indent=2) + "\n")
+        checksums.write(temporary)
         files.sync_tree(temporary)
         temporary.rename(target)
         files.sync(self._directory)
@@ -142,31 +157,74 @@ def complete(directory: pathlib.Path) -> list[pathlib.Path]:
     return sorted(d for d in directory.glob("[0-9]*") if d.suffix != TEMPORARY)
 
 
+def read_newest(
+    directory: pathlib.Path, read: Callable[[pathlib.Path], Found]
+) -> tuple[pathlib.Path, Found]:
+    """Read the newest checkpoint that is not damaged, and report those that are."""
+    damage: list[DamageError] = []
+    for checkpoint in reversed(complete(directory)):
+        try:
+            found = read(checkpoint)
+        except DamageError as error:
+            damage.append(error)
+            continue
+        for each in damage:
+            text = f"{each}: using {checkpoint}, the checkpoint before it."
+            elements.print(text, color="yellow", flush=True)
+        return checkpoint, found
+    if not damage:
+        raise CheckpointError(f"no complete checkpoint in {directory}")
+    raise CheckpointError(
+        f"{damage[0]}, and there is no other checkpoint to use in {directory}: restore "
+        "it from a copy, or remove that directory to start without what was saved there"
+    )
+
+
 def read_meta(checkpoint: pathlib.Path) -> dict[str, Any]:
-    """Metadata of a checkpoint: format, time, items and what the run added."""
-    meta = json.loads((checkpoint / META).read_text())
-    if meta["format"] != FORMAT:
-        raise CheckpointError(
-            f"checkpoint {checkpoint} has format {meta['format']}, this version reads "
-            f"{FORMAT}: use the version that wrote it or choose another --logdir"
+    """Metadata of a checkpoint: format, time, items and what the run added.
+
+    Raises `DamageError` if any of its files is not as it was written, and
+    `CheckpointError` for a checkpoint of a newer release.
+    """
+    path, has_sums = checkpoint / META, (checkpoint / checksums.FILE).exists()
+    if has_sums:
+        checksums.check(checkpoint)
+    try:
+        meta = json.loads(path.read_text())
+        writer = meta.get("release", "")
+        version = formats.check(
+            f"checkpoint {checkpoint}", meta["format"], FORMAT, writer
         )
+        meta["items"]
+    except formats.NewerFormatError as error:
+        raise CheckpointError(str(error)) from None
+    except (FileNotFoundError, *formats.DAMAGED) as error:
+        raise _damage(path, error) from error
+    if version > 1 and not has_sums:
+        raise DamageError(f"{checkpoint / checksums.FILE} is missing")
     return meta
 
 
 def read_item(directory: pathlib.Path, name: str, codec: Codec = TREE_CODEC) -> Any:
-    """One item of the newest complete checkpoint under a directory."""
-    found = complete(pathlib.Path(directory))
-    if not found or not (found[-1] / name).is_dir():
-        raise CheckpointError(
-            f"no complete checkpoint of '{name}' in {directory}: give the log "
-            "directory of a run that has saved one"
-        )
-    read_meta(found[-1])
-    return _read(found[-1], name, codec)
+    """One item of the newest checkpoint under a directory that is not damaged."""
+    directory = pathlib.Path(directory)
+    missing = CheckpointError(
+        f"no complete checkpoint of '{name}' in {directory}: give the log directory of "
+        "a run that has saved one"
+    )
+
+    def read(checkpoint: pathlib.Path) -> Any:
+        if name not in read_meta(checkpoint)["items"]:
+            raise missing
+        return _read(checkpoint, name, codec)
+
+    if not complete(directory):
+        raise missing
+    return read_newest(directory, read)[1]
 
 
 def _read(checkpoint: pathlib.Path, name: str, codec: Codec) -> Any:
-    """Read an item; damaged files become a `CheckpointError`.
+    """Read an item; damaged files become a `DamageError`.
 
     I/O and memory errors may be transient and are raised unchanged.
     """
@@ -176,10 +234,11 @@ def _read(checkpoint: pathlib.Path, name: str, codec: Codec) -> Any:
         passing = isinstance(error, OSError | MemoryError)
         if passing and not isinstance(error, FileNotFoundError):
             raise
-        raise CheckpointError(
-            f"{checkpoint / name} cannot be read ({type(error).__name__}: {error}): "
-            f"move {checkpoint} away to take the checkpoint before it"
-        ) from error
+        raise _damage(checkpoint / name, error) from error
+
+
+def _damage(path: pathlib.Path, error: Exception) -> DamageError:
+    return DamageError(f"{path} cannot be read ({formats.one_line(error)})")
 
 
 def _codec(item: Any) -> Codec:

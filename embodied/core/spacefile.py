@@ -14,9 +14,14 @@ from typing import Any, NamedTuple
 import elements
 import numpy as np
 
-from embodied.core import base, files, runfiles
+from embodied.core import base, files, formats, runfiles
 
+VERSION = 1  # Of the file.
 Pair = tuple[base.Spaces, base.Spaces]  # Of observations and of actions.
+
+
+class SpacesError(base.SetupError):
+    """The file is damaged; the message names it and the remedy."""
 
 
 class Difference(NamedTuple):
@@ -34,7 +39,7 @@ def write(
     directory: str | os.PathLike, obs_space: base.Spaces, act_space: base.Spaces
 ) -> None:
     """Write the spaces to a directory."""
-    tree = encode(obs_space, act_space)
+    tree = {formats.VERSION: VERSION, **encode(obs_space, act_space)}
     path = pathlib.Path(directory) / runfiles.SPACES
     files.write_text(path, json.dumps(tree, indent=1) + "\n", durable=True)
 
@@ -42,7 +47,16 @@ def write(
 def read(directory: str | os.PathLike) -> Pair | None:
     """The spaces stored in a directory, or None."""
     path = pathlib.Path(directory) / runfiles.SPACES
-    return decode(json.loads(path.read_text())) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return decode(formats.read_json(path, VERSION))
+    except formats.DAMAGED as error:
+        raise SpacesError(
+            f"{path} is damaged ({formats.one_line(error)}): resume the run, which "
+            "writes it again, or write it with dreamerv3 check-env TASK --spaces "
+            f"{path.parent}"
+        ) from error
 
 
 def encode(obs_space: base.Spaces, act_space: base.Spaces) -> dict[str, Any]:

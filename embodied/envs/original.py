@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embodied.core import base, env_rules, files, runfiles, watch, wrappers
+from embodied.core import base, env_rules, files, formats, runfiles, watch, wrappers
 from embodied.envs import options
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def read(directory: str | os.PathLike) -> dict[str, Any] | None:
     path = pathlib.Path(directory) / runfiles.ORIGINAL
     if not path.exists():
         return None
-    tree = json.loads(path.read_text())
-    if tree["version"] != VERSION:
+    try:
+        return formats.read_json(path, VERSION)
+    except formats.DAMAGED as error:
         raise OriginalError(
-            f"{path} has version {tree['version']}, this code reads {VERSION}: use the "
-            "version of this package that wrote it"
-        )
-    return tree
+            f"{path} is damaged ({formats.one_line(error)}): resume the run, which "
+            "writes it again, or use agent.act with agent.make_env()"
+        ) from error
 
 
 def rebuild(tree: Mapping[str, Any]) -> base.Env:

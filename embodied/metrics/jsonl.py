@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import elements
 import numpy as np
 
 from embodied.core import runfiles
@@ -36,7 +37,8 @@ class JSONLOutput:
         self._metrics = directory / runfiles.METRICS
         self._scores = directory / runfiles.SCORES
         for path in (self._metrics, self._scores):
-            repair(path)
+            if cut := repair(path):
+                _tell(f"Cut an unfinished line of {cut:,} bytes off {path}.")
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
         scalars = [s for s in summaries if is_scalar(s[2])]
@@ -51,8 +53,38 @@ class JSONLOutput:
     def load(self, data: dict[str, int]) -> None:
         """Truncate to what was written at `save`."""
         for path in (self._metrics, self._scores):
-            if _size(path) > data[path.name]:
-                os.truncate(path, data[path.name])
+            size, written = _size(path), data[path.name]
+            if size > written:
+                os.truncate(path, written)
+            elif size < written:
+                _tell(
+                    f"{path} lost {written - size:,} of {written:,} bytes since the "
+                    "last checkpoint: rows are missing; restore it from a copy if you "
+                    "have one, with the run stopped."
+                )
+
+
+def read_rows(path: pathlib.Path, last: int | None = None) -> list[dict[str, Any]]:
+    """Rows of a file, or those in its `last` bytes; none without a file.
+
+    Leaves out a torn line and lines that are damaged: `dreamerv3 view` counts them.
+    """
+    try:
+        with path.open("rb") as file:
+            start = max(0, path.stat().st_size - last) if last else 0
+            file.seek(start)
+            lines = file.read().split(b"\n")[1 if start else 0 : -1]
+    except FileNotFoundError:
+        return []
+    return [row for row in map(_parse, lines) if row is not None]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+        return row if isinstance(row["step"], int | float) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def repair(path: pathlib.Path) -> int:
@@ -70,6 +102,10 @@ def repair(path: pathlib.Path) -> int:
     if keep < size:
         os.truncate(path, keep)
     return size - keep
+
+
+def _tell(text: str) -> None:
+    elements.print(text, color="yellow", flush=True)
 
 
 def _size(path: pathlib.Path) -> int:

@@ -19,9 +19,10 @@ from mlflow.protos import databricks_pb2
 
 from embodied.core import files
 from embodied.metrics.media import MediaOutput
-from embodied.metrics.summary import Summary, is_scalar
+from embodied.metrics.summary import Summary, is_scalar, read_id
 
 FILE = "mlflow_run.txt"  # Holds the id of the run, to resume it.
+DIGITS = 32  # Of the id.
 UNKNOWN = databricks_pb2.ErrorCode.Name(databricks_pb2.RESOURCE_DOES_NOT_EXIST)
 BATCH = 100  # Parameters, and metrics times ten, that one request may hold.
 
@@ -71,9 +72,9 @@ class MlflowOutput:
 
     def _resume(self, path: pathlib.Path) -> str:
         """The run of this log directory, if the server still knows it."""
-        if not path.exists():
+        run = read_id(path, DIGITS)
+        if not run:
             return ""
-        run = path.read_text().strip()
         try:
             self._client.update_run(run, status="RUNNING")
         except MlflowException as error:

@@ -59,7 +59,8 @@ class ScopeOutput:
     def load(self, data: dict[str, int]) -> None:
         """Truncate to what was written at `save`; unindexed files are not shown."""
         for path in self._tables():
-            os.truncate(path, data.get(str(path.relative_to(self._root)), 0))
+            written = data.get(str(path.relative_to(self._root)), 0)
+            os.truncate(path, min(written, path.stat().st_size))  # Never add zeros.
 
     def _tables(self) -> list[pathlib.Path]:
         return [*self._root.glob("*.float"), *self._root.glob("*/index")]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
+import elements
 import numpy as np
 
 Summary = tuple[int, str, Any]  # Step, name, value.
@@ -45,6 +48,18 @@ def kind(name: str, value: Any) -> Kind:
 def is_scalar(value: Any) -> bool:
     """Whether a metric is one number."""
     return not isinstance(value, str) and np.ndim(value) == 0
+
+
+def read_id(path: pathlib.Path, digits: int) -> str:
+    """The id of a run at a service, or nothing if there is no file or it is damaged."""
+    if not path.exists():
+        return ""
+    found = path.read_text(errors="replace").strip()
+    if re.fullmatch(rf"[0-9a-f]{{{digits}}}", found):
+        return found
+    text = f"{path} is damaged: the metrics continue as a new run of that service."
+    elements.print(text, color="yellow", flush=True)
+    return ""
 
 
 def size(summary: Summary) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 import threading
@@ -12,7 +11,7 @@ from typing import TextIO
 from embodied.core import runfiles
 from embodied.metrics import formatting, panel
 from embodied.metrics.health import Group, Roles
-from embodied.metrics.jsonl import SCORE
+from embodied.metrics.jsonl import SCORE, read_rows
 from embodied.metrics.screen import Screen
 from embodied.metrics.status import Status
 from embodied.metrics.summary import Summary
@@ -138,12 +137,6 @@ class LiveOutput:
 
 def _read_scores(path: pathlib.Path, status: Status) -> None:
     """Start the curve with the earlier episodes of a resumed run."""
-    if not path.exists():
-        return
-    begin = max(0, path.stat().st_size - HISTORY)
-    with path.open("rb") as file:
-        file.seek(begin)
-        lines = file.read().split(b"\n")
-    for line in lines[1 if begin else 0 : -1]:  # Whole ones.
-        if (score := json.loads(line).get(SCORE)) is not None:
+    for row in read_rows(path, last=HISTORY):
+        if (score := row.get(SCORE)) is not None:
             status.add_score(score)

@@ -14,9 +14,10 @@ import wandb
 
 from embodied.core import files
 from embodied.metrics import video
-from embodied.metrics.summary import Summary, group, kind
+from embodied.metrics.summary import Summary, group, kind, read_id
 
 FILE = "wandb_id.txt"  # Holds the id of the run, to resume it.
+DIGITS = 12  # Of the id.
 
 
 class WandbOutput:
@@ -59,10 +60,12 @@ class WandbOutput:
 
 
 def kept_id(path: pathlib.Path) -> str:
-    """The id stored in a file, created on first use."""
-    if not path.exists():
-        files.write_text(path, uuid.uuid4().hex[:12], durable=True)
-    return path.read_text().strip()
+    """The id stored in a file, created on first use or if the file is damaged."""
+    if found := read_id(path, DIGITS):
+        return found
+    new = uuid.uuid4().hex[:DIGITS]
+    files.write_text(path, new, durable=True)
+    return new
 
 
 def _convert(name: str, value: Any, fps: int) -> Any:

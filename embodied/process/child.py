@@ -12,7 +12,8 @@ from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 from embodied.core import parent_death, pickling
-from embodied.process.context import Context, FinalError, StoppedError
+from embodied.core.base import SetupError
+from embodied.process.context import Context, StoppedError
 from embodied.process.signals import SIGNALS
 
 # Asks a role to stop. Not SIGTERM: schedulers send that to all processes of a
@@ -51,16 +52,23 @@ def _exit(pipe: Any, ctx: Context, error: BaseException | None) -> NoReturn:
     failed = error is not None and not isinstance(error, StoppedError)
     if failed:
         assert error is not None
-        final = isinstance(error, FinalError)
-        text = str(error) if final else "".join(traceback.format_exception(error))
+        text = describe(error)
         if ctx.stopping():  # The supervisor no longer reads it.
             print(text, file=sys.stderr, flush=True)
         title = "".join(traceback.format_exception_only(error)).splitlines()[0]
+        final = isinstance(error, SetupError)
         pipe.send(Failure(title[:TITLE], shorten(text), final))
         pipe.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(int(failed))
+
+
+def describe(error: BaseException) -> str:
+    """The traceback, or only the message of an error that names its remedy."""
+    if isinstance(error, SetupError):
+        return str(error)
+    return "".join(traceback.format_exception(error))
 
 
 def shorten(text: str) -> str:

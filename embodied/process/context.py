@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from embodied.core import base
 from embodied.process import incarnations
 
 POLL = 0.5  # Seconds between the heartbeats of a role that waits for another one.
@@ -18,7 +19,7 @@ class StoppedError(Exception):
     """The role was asked to stop while it waited for something."""
 
 
-class FinalError(Exception):
+class FinalError(base.SetupError):
     """The role would fail again, so the run ends; the message is all a user needs."""
 
 

@@ -7,9 +7,12 @@ import pathlib
 import threading
 import time
 
+import elements
+
 from embodied.core import files
 
 BITS = 32  # Low bits of a step's number: its count; high bits: the incarnation.
+LIMIT = 1 << 31  # Numbers from here on would not fit into those of steps.
 
 
 class Incarnations:
@@ -36,7 +39,15 @@ class Incarnations:
 
 
 def _read(path: str | os.PathLike) -> int:
+    """The number in a file; 0, which the clock exceeds, if there is none."""
     try:
-        return int(pathlib.Path(path).read_text())
+        number = int(pathlib.Path(path).read_text())
+        if not 0 <= number < LIMIT:
+            raise ValueError(f"{number} is out of range")
+        return number
     except FileNotFoundError:
+        return 0
+    except ValueError as error:
+        text = f"{path} is damaged ({error}): incarnations continue at the clock."
+        elements.print(text, color="yellow", flush=True)
         return 0

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import resource_tracker
 from typing import Any
@@ -252,8 +251,8 @@ class ThreadWorker:
             self.role.target(*self.role.args, ctx=self._ctx)
         except StoppedError:
             pass  # It was asked to end while it waited for another role.
-        except BaseException:
-            self._error = traceback.format_exc()
+        except BaseException as error:
+            self._error = child.describe(error)
         os.close(self._end)
 
     def _patience(self) -> float:

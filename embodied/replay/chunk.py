@@ -237,7 +237,7 @@ def _read_header(file: BinaryIO) -> Header:
     if length > mapping.PAGE:
         data += file.read(min(length, 1 << 24) - len(data))
     try:
-        header = layout.decode(data)
+        header = layout.decode(data, file.name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ChunkError(f"unreadable header: {error}") from error
     actual = os.fstat(file.fileno()).st_size

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from embodied.core import formats
 from embodied.replay.mapping import PAGE
 
 MAGIC = b"DRMCHUNK"
@@ -200,8 +201,8 @@ def arrange(header: Header, columns: Iterable[Column]) -> Header:
     return dataclasses.replace(header, columns=tuple(placed), nbytes=total)
 
 
-def decode(data: bytes) -> Header:
-    """The header at the beginning of a file."""
+def decode(data: bytes, what: object = "a chunk") -> Header:
+    """The header at the beginning of a file; raises if a newer release wrote it."""
     if len(data) < _PREFIX.size:
         raise ChunkError("shorter than a header")
     magic, crc, length = _PREFIX.unpack_from(data)
@@ -210,7 +211,7 @@ def decode(data: bytes) -> Header:
     text = data[_PREFIX.size : _PREFIX.size + length]
     if len(text) < length or zlib.crc32(text) != crc:
         raise ChunkError("broken header")
-    return _from_json(json.loads(text))
+    return _from_json(json.loads(text), what)
 
 
 def header_length(data: bytes) -> int:
@@ -220,9 +221,9 @@ def header_length(data: bytes) -> int:
     return _PREFIX.size + int(_PREFIX.unpack_from(data)[2])
 
 
-def _from_json(data: dict[str, Any]) -> Header:
-    if data["version"] != VERSION:
-        version = data["version"]
+def _from_json(data: dict[str, Any], what: object) -> Header:
+    version = formats.check(what, data["version"], VERSION)
+    if version != VERSION:
         raise ChunkError(f"has format {version}, this version reads {VERSION}")
     columns = []
     for name, dtype, shape, offset, nbytes, codec in data["columns"]:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from embodied.core import base
+from embodied.core import base, formats
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
 from embodied.replay import writeback
 from embodied.replay.chunk import Chunk
@@ -272,6 +272,7 @@ class Replay(base.Replay):
         return {"version": VERSION, "order": self._index.order, "chunks": dumped}
 
     def _load(self, data: Any) -> None:
+        formats.check(f"the checkpoint of {self.name}", data["version"], VERSION)
         with self._lock:
             if data["chunks"]:
                 if self._index.order:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from embodied.core.base import SetupError
+
 
 class RpcError(Exception):
     """Base of every error of this package that is not a builtin one."""
@@ -19,7 +21,7 @@ class AddressError(RpcError, ValueError):
     """An address that cannot be used, or may not be without keys."""
 
 
-class KeyFileError(RpcError):
+class KeyFileError(RpcError, SetupError):
     """A key file that is missing, malformed or readable by other users."""
 
 

@@ -20,6 +20,7 @@ from embodied.core import files
 from embodied.rpc import errors
 
 SERVER_FILE = "server.json"
+REMEDY = "copy it from where it was made, or make keys anew with `dreamerv3 keys`"
 CLIENT = "client"  # Name of the only client, if no names are given.
 
 
@@ -150,12 +151,16 @@ def _read(
         mode = path.stat().st_mode
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise errors.KeyFileError(f"cannot read keys from {path}: {error}") from None
+        raise errors.KeyFileError(
+            f"cannot read keys from {path}: {error}; {REMEDY}"
+        ) from None
     if stat.S_IMODE(mode) & 0o077:
         raise errors.KeyFileError(
             f"other users may read the keys in {path}: run chmod 600 {path}, and make "
             "new keys if they could have"
         )
     if not isinstance(content, dict) or set(content) - set(former) != fields:
-        raise errors.KeyFileError(f"{path} does not hold the fields {sorted(fields)}")
+        raise errors.KeyFileError(
+            f"{path} does not hold the fields {sorted(fields)}; {REMEDY}"
+        )
     return content

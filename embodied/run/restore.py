@@ -17,6 +17,7 @@ from embodied.core.checkpoint import (
     complete,
     read_item,
 )
+from embodied.run.learner import Source
 from embodied.run.settings import RunSettings
 
 
@@ -30,12 +31,22 @@ def meta(args: RunSettings) -> dict[str, Any]:
     return {"config": _plain(args.config)}
 
 
-def restore(checkpoint: Checkpoint, agent: base.Agent, args: RunSettings) -> None:
-    """Resume the run's own checkpoint, else start from `args.from_checkpoint`."""
+def restore(
+    checkpoint: Checkpoint, agent: base.Agent, replay: Source, args: RunSettings
+) -> None:
+    """Resume the run's own checkpoint, else start from `args.from_checkpoint`.
+
+    Says so if steps of an earlier agent are stored whose checkpoint is missing.
+    """
     if checkpoint.exists():
         checkpoint.load()
         elements.print(f"Resumed from {directory(args)}.", flush=True)
         return
+    if stored := replay.total:
+        text = f"There is no checkpoint in {directory(args)}, but {stored:,} steps are "
+        text += "stored: a new agent learns from them. To resume the earlier one, stop "
+        text += "the run and restore that directory from a copy."
+        elements.print(text, color="yellow", flush=True)
     if args.from_checkpoint:
         load_agent(agent, args)
     checkpoint.save(wait=True)

@@ -87,7 +87,7 @@ class Trainer:
         self._checkpoint = Checkpoint(
             restore.directory(args), self._items(agent), meta=restore.meta(args)
         )
-        restore.restore(self._checkpoint, agent, args)
+        restore.restore(self._checkpoint, agent, replay, args)
         self._collector = Collector(
             agent,
             make_env,

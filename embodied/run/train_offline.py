@@ -70,7 +70,7 @@ class OfflineTrainer:
         self._checkpoint = Checkpoint(
             restore.directory(args), self._items(agent), meta=restore.meta(args)
         )
-        restore.restore(self._checkpoint, agent, args)
+        restore.restore(self._checkpoint, agent, replay, args)
 
     @property
     def step(self) -> int:

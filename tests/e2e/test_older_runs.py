@@ -19,11 +19,16 @@ import numpy as np
 import pytest
 
 import dreamerv3
+from dreamerv3.settings import logdir as settings
+from embodied.core import spacefile
 from embodied.core.checkpoint import CheckpointError, complete, read_item, read_meta
-from embodied.replay import Replay, layout
+from embodied.core.formats import NewerFormatError
+from embodied.envs import original
+from embodied.replay import Replay, chunk, layout
 
 FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures" / "run-0.1.tar.gz"
 STEPS, UPDATES, EVAL_STEPS = 200, 117, 264
+NEWER = "{} has format {}, this version reads up to {}: .* written by a newer release"
 
 
 @pytest.fixture
@@ -74,8 +79,54 @@ def test_a_format_of_the_future_is_rejected_by_version(logdir):
     newest = complete(logdir / "ckpt" / "agent")[-1]
     meta = read_meta(newest) | {"format": 99}
     (newest / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(CheckpointError, match=r"has format 99, this version reads"):
+    with pytest.raises(CheckpointError, match=NEWER.format(newest, 99, 2)):
         dreamerv3.load(logdir, **{"jax.platform": "cpu"})
+
+
+def test_steps_of_a_newer_release_are_rejected_by_name(logdir, monkeypatch):
+    """Without them the run would resume with an empty replay."""
+    path = max((logdir / "replay").glob("*.chunk"))
+    header = chunk.load_readonly(path).header
+    monkeypatch.setattr(layout, "VERSION", 2)
+    content = header.encode()
+    monkeypatch.undo()
+    with path.open("r+b") as file:
+        file.write(content)
+    with pytest.raises(NewerFormatError, match=NEWER.format(path, 2, 1)):
+        Replay(11, capacity=10_000, directory=logdir / "replay", chunksize=64)
+
+
+def save_settings(logdir):
+    """Write settings as this release does."""
+    settings.save(settings.load(logdir) | {"logdir": str(logdir)})
+
+
+READERS = {
+    "config.yaml": settings.load,
+    "spaces.json": spacefile.read,
+    "original.json": original.read,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_of_a_newer_release_is_rejected_by_name(logdir, name):
+    save_settings(logdir)
+    spacefile.write(logdir, *spacefile.read(logdir))
+    original.write(logdir, {"version": 1, "gray": False})
+    path = logdir / name
+    text = path.read_text()
+    newer = text.replace("format 1\n", "format 9\n").replace('sion": 1', 'sion": 9')
+    assert newer != text
+    path.write_text(newer)
+    with pytest.raises(NewerFormatError, match=NEWER.format(path, 9, 1)):
+        READERS[name](logdir)
+
+
+def test_settings_of_the_first_release_have_no_format(logdir):
+    before = settings.load(logdir)
+    assert before["task"] == "track_7"
+    save_settings(logdir)
+    assert settings.load(logdir) == before | {"logdir": str(logdir)}
 
 
 def test_a_later_replay_names_the_format_of_the_steps(logdir, monkeypatch, caplog):

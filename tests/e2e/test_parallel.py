@@ -73,7 +73,7 @@ def check_metric_counts(run):
     tolerance = 4 * parallel_run.BATCH
     assert abs(earned - total("limiter/samples")) <= tolerance + 2 * 4 * ratio
     meta = json.loads((newest(run) / "meta.json").read_text())
-    assert meta["format"] == 1
+    assert meta["format"] == 2
     assert meta["config"]["batch_length"] == parallel_run.LENGTH
 
 

@@ -14,7 +14,7 @@ from functools import partial as bind
 import elements
 
 from embodied.core import base
-from embodied.process.context import Context, FinalError, StoppedError
+from embodied.process.context import Context, StoppedError
 from embodied.run.parallel import connections, ensemble
 from embodied.run.parallel.actor import parallel_actor
 from embodied.run.parallel.learner import parallel_learner
@@ -30,22 +30,12 @@ def parallel_agent(
     args: Given,
     ctx: Context | None = None,
 ) -> None:
-    """Run actor and learner; an error that a restart cannot fix ends the run."""
-    args = RunSettings.of(args)
-    try:
-        run(make_agent, args, ctx or Context())
-    except base.SetupError as error:
-        raise FinalError(str(error)) from None
-
-
-def run(
-    make_agent: bytes | Callable[[], base.Agent], args: RunSettings, ctx: Context
-) -> None:
     """Run actor and learner until the run is complete or asked to stop.
 
     The barrier keeps the actor from collecting before the learner has restored its
     checkpoint. When the actor has all steps of the run, the learner ends, too.
     """
+    args, ctx = RunSettings.of(args), ctx or Context()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(StoppedError))  # While it waits.
         if args.learners > 1 and is_complete(args, ctx):

@@ -12,7 +12,7 @@ from typing import Any
 
 from embodied import rpc
 from embodied.core import base, runfiles, spacefile
-from embodied.process.context import Context, FinalError, StoppedError
+from embodied.process.context import Context, StoppedError
 from embodied.run.parallel import connections, member
 from embodied.run.parallel.ensemble import ASK_EVERY, LARGEST, LostError
 from embodied.run.parallel.membership import LEARNER
@@ -47,8 +47,6 @@ def parallel_follower(
         except rpc.RemoteError as error:
             if not connections.is_over(error):
                 raise
-        except base.SetupError as error:
-            raise FinalError(str(error)) from None
 
 
 def leave(ctx: Context) -> None:

@@ -1,4 +1,7 @@
-"""What came in since the last checkpoint, so that a killed process can do it again."""
+"""What came in since the last checkpoint, so that a killed process can do it again.
+
+The file begins with a record of its version; those of release 0.1 do not.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,15 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
+import elements
 import msgpack
 
+from embodied.core import formats
 from embodied.rpc import encoding, errors
+
+VERSION = 1
+HEADER = "journal"  # The first record is this name and the version.
+FORMER = ".old"  # Suffix of the entries that the last checkpoint contains.
 
 # What reading bytes that are no entry raises.
 BROKEN = (TypeError, ValueError, msgpack.UnpackException, errors.DecodeError)
@@ -24,15 +33,20 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """Appends calls to a file; one that `append` returned from survives the process."""
+    """Appends calls to a file; one that `append` returned from survives the process.
+
+    `entries` are those since the last checkpoint, `former` those between it and the one
+    before, from which a process resumes if the last one is damaged.
+    """
 
     def __init__(self, path: str | os.PathLike):
         self._path = pathlib.Path(path)
+        self._former = self._path.with_name(self._path.name + FORMER)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.touch()
-        self.entries, size = _read(self._path)  # Of the process before this one.
-        os.truncate(self._path, size)  # A torn entry at the end was never answered.
-        self.number = self.entries[-1].number if self.entries else 0
+        self.former = _recover(self._former)
+        self.entries = _recover(self._path)  # Of the process before this one.
+        known = [*self.former, *self.entries]
+        self.number = known[-1].number if known else 0
         self._file = self._path.open("ab", buffering=0)
 
     def append(self, method: str, payload: Any) -> None:
@@ -41,17 +55,36 @@ class Journal:
         body, frames = encoding.encode(payload)
         record = (self.number, method, body, [bytes(frame) for frame in frames])
         packed = msgpack.packb(record)
-        size = os.fstat(self._file.fileno()).st_size  # `tell` is stale after `clear`.
+        size = os.fstat(self._file.fileno()).st_size
+        if not size:
+            packed = msgpack.packb((HEADER, VERSION)) + packed
         if self._file.write(packed) != len(packed):
             self._file.truncate(size)
             raise OSError(errno.ENOSPC, f"cannot write to {self._path}")
 
     def clear(self) -> None:
-        """Forget all entries, since a checkpoint contains them; numbers continue."""
-        self._file.truncate(0)
+        """Begin anew, since a checkpoint contains all entries; numbers continue."""
+        os.replace(self._path, self._former)
+        file, self._file = self._file, self._path.open("ab", buffering=0)
+        file.close()
 
     def close(self) -> None:
         self._file.close()
+
+
+def _recover(path: pathlib.Path) -> list[Entry]:
+    """The entries of a file, which is made if missing; cuts off what is none.
+
+    A torn entry at the end was never answered.
+    """
+    path.touch()
+    entries, size = _read(path)
+    if cut := path.stat().st_size - size:
+        os.truncate(path, size)
+        text = f"Cut {cut:,} bytes off {path} that are no complete entry: what they"
+        text += " noted, if anything, is sent again or missing in the metrics."
+        elements.print(text, color="yellow", flush=True)
+    return entries
 
 
 def _read(path: pathlib.Path) -> tuple[list[Entry], int]:
@@ -66,7 +99,12 @@ def _read(path: pathlib.Path) -> tuple[list[Entry], int]:
         unpacker = msgpack.Unpacker(file, max_buffer_size=0, use_list=False)
         while True:
             try:
-                entry = _parse(next(unpacker))
+                record = next(unpacker)
+                if record[:1] == (HEADER,) and not size:
+                    formats.check(path, record[1], VERSION)
+                    size = unpacker.tell()
+                    continue
+                entry = _parse(record)
             except (StopIteration, *BROKEN):
                 return entries, size
             if entries and entry.number <= entries[-1].number:

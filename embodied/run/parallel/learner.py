@@ -49,7 +49,7 @@ def parallel_learner(
     items = {"agent": agent, "learner": learner}
     checkpoint = Checkpoint(restore.directory(args), items, meta=restore.meta(args))
     usage = Usage(args.usage)
-    restore.restore(checkpoint, agent, args)
+    restore.restore(checkpoint, agent, replay, args)
     barrier.wait()
     due_log, due_report = Seconds(args.log_every), Seconds(args.report_every)
     due_save = Seconds(args.save_every)

@@ -153,9 +153,11 @@ class Scoreboard:
         self._logger.close()
 
     def _recover(self) -> None:
-        self._checkpoint.load_or_save()
+        restored = self._checkpoint.load_or_save()
         self._journal.number = max(self._journal.number, self._noted)
-        for entry in self._journal.entries:
+        # Without a checkpoint, the outputs have what was noted before the last one.
+        former = self._journal.former if restored else []
+        for entry in (*former, *self._journal.entries):
             if entry.number > self._noted:
                 self._apply(entry.method, entry.payload)
 

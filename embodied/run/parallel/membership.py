@@ -11,9 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from embodied.core import files
+import elements
+
+from embodied.core import files, formats
 from embodied.run.parallel import connections
 
+VERSION = 1  # Of the file.
 ENV, LEARNER = "env", "learner"  # Roles of members.
 # Seconds after which a silent member counts as gone. An environment may be suspended
 # for a while; a learner that is gone keeps all others waiting.
@@ -213,12 +216,24 @@ class Members:
 
     def _write(self) -> None:
         numbers = {n: m.numbers for n, m in self._members.items() if m.role == ENV}
-        files.write_text(self._path, json.dumps({"members": numbers}, indent=1) + "\n")
+        tree = {formats.VERSION: VERSION, "members": numbers}
+        files.write_text(self._path, json.dumps(tree, indent=1) + "\n")
 
 
 def read(path: str | os.PathLike) -> dict[str, list[int]]:
-    """Members in a file and the numbers of their environments; none without a file."""
+    """Members in a file and the numbers of their environments; none without a file.
+
+    A damaged file is reported: its members get numbers again when they join again.
+    """
     try:
-        return json.loads(pathlib.Path(path).read_text())["members"]
+        members = formats.read_json(path, VERSION)["members"]
+        for numbers in members.values():
+            if not numbers or not all(type(number) is int for number in numbers):
+                raise ValueError(f"{numbers} are no numbers of environments")
+        return members
     except FileNotFoundError:
+        return {}
+    except formats.DAMAGED as error:
+        text = f"{path} is damaged ({formats.one_line(error)}): members join anew."
+        elements.print(text, color="yellow", flush=True)
         return {}

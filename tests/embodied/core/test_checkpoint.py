@@ -6,7 +6,8 @@ import elements
 import numpy as np
 import pytest
 
-from embodied.core import treefile
+from embodied.core import checkpoint as checkpoint_module
+from embodied.core import checksums, extras, treefile
 from embodied.core.checkpoint import (
     TEMPORARY,
     Checkpoint,
@@ -139,12 +140,30 @@ def test_missing_items_and_checkpoints_are_named(tmp_path):
         read_item(tmp_path, "b")
 
 
-def test_an_unknown_format_is_refused(tmp_path):
-    Checkpoint(tmp_path, {"a": Item(1)}).save(wait=True)
-    meta = tmp_path / "00000001" / "meta.json"
-    meta.write_text(meta.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(CheckpointError, match="format 99"):
-        Checkpoint(tmp_path, {"a": Item(1)}).load()
+def test_a_newer_format_is_rejected_by_release(tmp_path, monkeypatch):
+    """Falling back to an older checkpoint would silently lose what came after it."""
+    checkpoint = Checkpoint(tmp_path, {"a": Item(1)})
+    checkpoint.save(wait=True)
+    monkeypatch.setattr(checkpoint_module, "FORMAT", 99)
+    monkeypatch.setattr(extras, "version", lambda: "9.9.0")
+    checkpoint.save(wait=True)
+    monkeypatch.undo()
+    text = r"has format 99, this version reads up to 2: .* newer release \(9\.9\.0\)"
+    for read in (checkpoint.load, lambda: read_item(tmp_path, "a")):
+        with pytest.raises(CheckpointError, match=text):
+            read()
+
+
+def test_a_checkpoint_without_checksums_is_read_if_its_format_has_none(tmp_path):
+    checkpoint = Checkpoint(tmp_path, {"a": Item(1)})
+    checkpoint.save(wait=True)
+    (newest,) = complete(tmp_path)
+    (newest / checksums.FILE).unlink()
+    with pytest.raises(CheckpointError, match=r"checksums\.txt is missing"):
+        checkpoint.load()
+    meta = newest / "meta.json"
+    meta.write_text(meta.read_text().replace('"format": 2', '"format": 1'))
+    checkpoint.load()
 
 
 def test_an_item_may_bring_its_own_codec(tmp_path):
@@ -173,7 +192,7 @@ def test_a_disk_that_fails_is_no_damaged_checkpoint(tmp_path):
         read_item(tmp_path, "item", Codec(treefile.write, fail))
 
 
-def test_a_damaged_checkpoint_says_what_to_move(tmp_path):
+def test_without_another_checkpoint_a_damaged_one_is_named_with_the_remedy(tmp_path):
     checkpoint = Checkpoint(tmp_path, {"item": Item(TREE)})
     checkpoint.save(wait=True)
     checkpoint.close()
@@ -181,8 +200,67 @@ def test_a_damaged_checkpoint_says_what_to_move(tmp_path):
     for path in (newest / "item").iterdir():
         path.write_bytes(b"damaged")
     for read in (checkpoint.load, lambda: read_item(tmp_path, "item")):
-        with pytest.raises(CheckpointError, match=f"cannot be read .* move {newest}"):
+        with pytest.raises(CheckpointError) as caught:
             read()
+        message = str(caught.value)
+        assert f"{newest}/item/arrays.npz is damaged (CRC-32 and bytes" in message
+        assert f"no other checkpoint to use in {tmp_path}: restore it" in message
+        assert "\n" not in message
+    assert newest.exists()
+
+
+FILES = ("meta.json", "item/tree.json", "item/arrays.npz")
+
+
+def rotten(path, how):
+    """Damage a file."""
+    content = path.read_bytes()
+    match how:
+        case "empty":
+            path.write_bytes(b"")
+        case "truncated":
+            path.write_bytes(content[: len(content) // 2])
+        case "garbage":
+            path.write_bytes(np.random.default_rng(0).bytes(len(content)))
+        case "missing":
+            path.unlink()
+
+
+@pytest.mark.parametrize("how", ["empty", "truncated", "garbage", "missing"])
+@pytest.mark.parametrize(
+    ("name", "summed"),
+    [(name, summed) for name in FILES for summed in (True, False)]
+    + [(checksums.FILE, True)],
+)
+def test_the_checkpoint_before_a_damaged_one_is_used(
+    tmp_path, capsys, name, how, summed
+):
+    item = Item({**TREE, "save": 1})
+    checkpoint = Checkpoint(tmp_path, {"item": item})
+    checkpoint.save(wait=True)
+    item.value = {**TREE, "save": 2}
+    checkpoint.save(wait=True)
+    before, newest = complete(tmp_path)
+    if not summed:
+        for each in (before, newest):
+            (each / checksums.FILE).unlink()
+            meta = each / "meta.json"
+            meta.write_text(meta.read_text().replace('"format": 2', '"format": 1'))
+    rotten(newest / name, how)
+    assert read_item(tmp_path, "item")["value"]["save"] == 1
+    checkpoint.load()
+    assert item.value["save"] == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2  # One a read.
+    assert all(str(newest) in line and str(before) in line for line in lines)
+    item.value["save"] = 3
+    checkpoint.save(wait=True)
+    # The damaged one is not among those kept, and was not deleted either.
+    assert complete(tmp_path) == [before, newest]
+    assert (tmp_path / "damaged-00000002").is_dir()
+    checkpoint.load()
+    assert item.value["save"] == 3
+    assert not capsys.readouterr().out
 
 
 def test_files_beside_the_checkpoints_are_left_alone(tmp_path):

@@ -9,10 +9,12 @@ import pytest
 
 from embodied.core import base
 from embodied.jax import devices
+from embodied.testing import damage
 
 PROGRAM = """
 import elements
 from embodied.jax import devices
+from embodied.testing import damage
 options = dict(platform="tpu", mock_devices=0, prealloc=True)
 devices.setup(elements.Config(**options, debug_nans=False, cache="off"))
 """
@@ -32,6 +34,7 @@ CACHED = """
 import os, sys
 import jax
 from embodied.jax import devices
+from embodied.testing import damage
 os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: int(sys.argv[2])]))
 devices.setup_cache(sys.argv[1])
 print(jax.config.jax_compilation_cache_dir)
@@ -57,3 +60,33 @@ def test_a_device_that_is_not_there():
         base.SetupError, match=rf"jax\.train_devices=\[0, {count}\], but"
     ):
         devices.pick([0, count], "train_devices")
+
+
+COMPILED = """
+import sys
+import jax, jax.numpy as jnp
+from embodied.jax import devices
+from embodied.testing import damage
+devices.setup_cache(sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+print(jax.jit(lambda x: jnp.tanh(x @ x).sum())(jnp.eye(3)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("kind", damage.KINDS)
+def test_damaged_programs_are_compiled_again(tmp_path, kind):
+    """JAX warns and names what it cannot read; the result is the same."""
+    results = []
+    for _ in range(2):
+        command = [sys.executable, "-c", COMPILED, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        results.append(done.stdout)
+        programs = list(tmp_path.glob("*/*-cache"))
+        assert programs
+        for path in programs:
+            damage.damage(path, kind)
+    assert results[0] == results[1]
+    assert "cache" in done.stderr

@@ -15,6 +15,7 @@ from functools import partial as bind
 import psutil
 import pytest
 
+from embodied.core.base import SetupError
 from embodied.process import signals, supervisor
 from embodied.process.context import FinalError
 from embodied.process.supervisor import Role, RoleError, Supervisor
@@ -180,14 +181,17 @@ def test_without_a_budget_the_first_failure_ends_the_run(tmp_path):
     assert lines(tmp_path / "log") == ["born"]
 
 
-def give_up(path, ctx):
-    """Fails in a way that trying again cannot mend."""
+def give_up(path, error, ctx):
+    """Fails in a way that a restart cannot fix."""
     write(path, "born")
-    raise FinalError("a restart cannot fix this")
+    raise error("a restart cannot fix this")
 
 
-def test_a_final_failure_ends_the_run_at_once_with_its_words(tmp_path):
-    roles = [Role("final", give_up, (tmp_path / "log",), budget=9)]
+@pytest.mark.parametrize("thread", [False, True])
+@pytest.mark.parametrize("error", [FinalError, SetupError])
+def test_a_final_failure_ends_the_run_at_once_with_its_message(tmp_path, error, thread):
+    given = (tmp_path / "log", error)
+    roles = [Role("final", give_up, given, budget=9, thread=thread)]
     with pytest.raises(RoleError) as info:
         Supervisor(roles).run()
     words = "role 'final' failed 1 time, last with:\na restart cannot fix this"
