@@ -311,6 +311,15 @@ def test_needs_no_file_descriptor_per_chunk(tmp_path):
     replay.close()
 
 
+@pytest.mark.slow
+@pytest.mark.process
+def test_ten_thousand_streams_need_no_file_descriptor_each(tmp_path):
+    script = Path(__file__).with_name("many_streams.py")
+    command = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="needs Linux")
 @pytest.mark.parametrize("compress", [False, True])
 def test_resident_memory_is_bounded(tmp_path, compress):
