@@ -30,6 +30,10 @@ class RoleError(RuntimeError):
         self.name = name
 
 
+class UnsavedError(RuntimeError):
+    """A role ended before it had saved everything."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Role:
     """One process of a run."""
@@ -44,6 +48,8 @@ class Role:
     start: float = 300.0  # The same until the first one, since imports take long.
     grace: float = 8.0  # Seconds to exit after a stop request.
     essential: bool = False  # Whether the run failed if it does not end well.
+    receives: bool = False  # Others send to it until they end: restarted until then.
+    saved: Callable[[], str] = str  # Describes what a new process resumes from.
     thread: bool = False  # Run in the supervisor's process; a failure ends the run.
 
 
@@ -67,6 +73,8 @@ class Worker:
         self._beat: Any = None
         self._started = 0.0
         self._restart_at: float | None = None
+        self._failure: child.Failure | None = None  # The last one.
+        self.gone = False  # Given up: it is not restarted again.
         self._asked = False  # Whether it was alive when asked to stop.
 
     @property
@@ -76,7 +84,7 @@ class Worker:
     @property
     def sentinel(self) -> int | None:
         """Ready when the process has ended; None while its end is known."""
-        known = self._process is None or self._restart_at is not None
+        known = self._process is None or self._restart_at is not None or self.gone
         return None if known else self._process.sentinel
 
     def start(self) -> None:
@@ -95,10 +103,16 @@ class Worker:
         self._process = process
         other.close()
         self._started = time.monotonic()
-        self._restart_at = None
+        self._restart_at = self._failure = None
 
     def alive(self) -> bool:
         return self._process is not None and self._process.is_alive()
+
+    def ready(self) -> bool:
+        """Whether it need not be waited for: it runs, or has not failed before."""
+        if self.alive():
+            return not self.restarts or self._beat.value > 0
+        return self._process is None or self.gone or self.done()
 
     def done(self) -> bool:
         """Whether the role returned by itself."""
@@ -106,6 +120,8 @@ class Worker:
 
     def deadline(self) -> float:
         """When to look at this role again, if nothing happens before."""
+        if self.gone:
+            return float("inf")
         if self._restart_at is not None:
             return self._restart_at
         # The first heartbeat shortens the limit.
@@ -116,6 +132,8 @@ class Worker:
 
         Returns whether it has a new process.
         """
+        if self.gone:
+            return False
         if self._restart_at is not None:
             if time.monotonic() < self._restart_at:
                 return False
@@ -148,16 +166,21 @@ class Worker:
         if self._process:
             self._process.join()
 
-    def failure(self) -> RoleError | None:
-        """The error if an essential role was asked to stop and failed.
+    def miss(self, role: str) -> None:
+        """Let the process know that a role is gone."""
+        if self._beat is not None:
+            add_gone(self._beat, role)
+
+    def failure(self) -> UnsavedError | None:
+        """The error if an essential role ended, or failed, before it had saved.
 
         A role killed by the request itself had not started: nothing is lost.
         """
-        if not self.role.essential or not self._asked:
+        if not self.role.essential or self._process is None or self.done():
             return None
-        if self._process.exitcode in (0, -child.STOP):
+        if self._asked and self._process.exitcode == -child.STOP:
             return None
-        return RoleError(self.role.name, 1, self._read_failure().text)
+        return unsaved(self.role, self._failure or self._read_failure())
 
     def _patience(self) -> float:
         return self.role.hang if self._beat.value else self.role.start
@@ -170,7 +193,9 @@ class Worker:
         recent = [t for t in self._failures if t > now - role.window]
         self._failures = [*recent, now]
         count = len(self._failures)
+        self._failure = failure
         if failure.final or count > role.budget:
+            self.gone = True
             raise RoleError(role.name, count, failure.text)
         delay = backoff[min(count, len(backoff)) - 1]
         self._restart_at = now + delay
@@ -210,7 +235,7 @@ class ThreadWorker:
         self._thread = threading.Thread(target=self._run, name=role.name, daemon=True)
         self._started = 0.0
         self._error = ""
-        self._asked = False
+        self.gone = False
 
     def start(self) -> None:
         self._started = time.monotonic()
@@ -219,6 +244,9 @@ class ThreadWorker:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
+    def ready(self) -> bool:
+        return True
+
     def done(self) -> bool:
         return not self.alive() and not self._error
 
@@ -226,26 +254,31 @@ class ThreadWorker:
         return min(self._limit(), time.monotonic() + self.role.hang)
 
     def revive(self, backoff: Sequence[float]) -> bool:
-        """Raise if the thread failed or hangs."""
-        if not self.alive():
-            raise RoleError(self.role.name, 1, self._error)
-        if time.monotonic() >= self._limit():
+        """Raise if the thread failed or hangs, once."""
+        if self.gone:
+            return False
+        if self.alive() and time.monotonic() < self._limit():
+            return False
+        self.gone = True
+        if self.alive():
             self._error = silence(self._beat, self._patience())
-            raise RoleError(self.role.name, 1, self._error)
-        return False
+        raise RoleError(self.role.name, 1, self._error)
 
     def terminate(self) -> None:
-        self._asked = self.alive()
         self._ctx.request_stop()
 
     def kill(self) -> None:
         """Leave it: it is a daemon and ends with the process."""
 
-    def failure(self) -> RoleError | None:
-        if not self._asked or not (self._error or self.alive()):
+    def miss(self, role: str) -> None:
+        add_gone(self._beat, role)
+
+    def failure(self) -> UnsavedError | None:
+        if self.done():
             return None
-        text = self._error or "it did not stop in time"
-        return RoleError(self.role.name, 1, text)
+        text = self._error or "did not stop in time"
+        title = text.strip().splitlines()[-1]
+        return unsaved(self.role, child.Failure(title, text))
 
     def _run(self) -> None:
         try:
@@ -261,6 +294,20 @@ class ThreadWorker:
 
     def _limit(self) -> float:
         return max(self._started, self._beat.value) + self._patience()
+
+
+def unsaved(role: Role, failure: child.Failure) -> UnsavedError:
+    """The error of a role that ended before it had saved everything."""
+    text = f"role '{role.name}' ended before it had saved everything: {failure.text}"
+    kept = role.saved()
+    return UnsavedError(f"{text.rstrip()}\n{kept}" if kept else text.rstrip())
+
+
+def add_gone(beat: Any, role: str) -> None:
+    """Add a role to those that a process no longer waits for."""
+    names = beat.gone.decode().split()
+    if role not in names:
+        beat.gone = " ".join([*names, role]).encode()
 
 
 def silence(beat: Any, seconds: float) -> str:

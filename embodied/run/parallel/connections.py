@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import secrets
 import threading
@@ -15,13 +16,13 @@ import elements
 from embodied import rpc
 from embodied.core import base, pickling
 from embodied.core.clock import Seconds
-from embodied.process.context import Context, StoppedError
+from embodied.process.context import POLL, Context, StoppedError
 from embodied.run.settings import RunSettings
 
 TELL_AFTER = 5.0  # Seconds of waiting for a role before a message says so.
 END_TIMEOUT = 60.0  # Seconds to save everything at the end.
 FLUSH = 60.0  # Seconds that the last metrics may take to arrive.
-FLUSH_AWAY = 2.0  # The same if the logger is not there.
+FLUSH_AWAY = 2.0  # The same if a logger that another supervisor runs is not there.
 
 # Clients of a run over a network; each has a key of its own (see docs/rpc.md).
 CORE = "core"  # Agent, replay, logger and launcher: calls every server.
@@ -155,6 +156,8 @@ class LoggerLink:
 
     def __init__(self, name: str, args: RunSettings, ctx: Context):
         self._client = connect(args.logger_addr, name, args, ctx)
+        self._ctx = ctx
+        self._remote = args.remote_logger
         # The replay keeps steps until the logger has them, so a logger may take long.
         self._tran_timeout = args.agent_timeout
         self._source = secrets.token_hex(8)
@@ -184,12 +187,22 @@ class LoggerLink:
 
     def flush(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""
-        patience = FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
-        deadline = time.monotonic() + patience
+        away = self._remote and not self._client.stats()["connected"]
+        deadline = time.monotonic() + (FLUSH_AWAY if away else FLUSH)
         with self._lock:
             while self._futures:
                 future = self._futures.popleft()
-                self._check(future, max(0.0, deadline - time.monotonic()))
+                self._await(future, deadline)
+                self._check(future, 0.0)
+
+    def _await(self, future: rpc.Future, deadline: float) -> None:
+        """Wait for a call as long as the logger may answer it."""
+        while not future.done() and not self._ctx.gone("logger"):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                future.exception(min(left, POLL))
 
     def _keep(self, future: rpc.Future) -> rpc.Future:
         """Check what is done, and later this call. Needs the lock."""

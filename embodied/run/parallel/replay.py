@@ -71,6 +71,8 @@ def parallel_replay(
         serve(server, store, checkpoint, logger, args, ctx)
         store.turn_away()
         checkpoint.save(wait=True)
+        for steps in store.unlogged():  # Of an agent that died, perhaps.
+            logger.tran(steps)
         logger.add(store.stats())
         logger.flush()
         ending.done()
@@ -157,6 +159,11 @@ class ReplayStore:
                 "total": self._replay.total,
                 "unlogged": list(self._unlogged),
             }
+
+    def unlogged(self) -> list[base.Batch]:
+        """Stored steps that the logger may not have."""
+        with self._adding:
+            return list(self._unlogged)
 
     def logged(self, step: int) -> None:
         """Forget what was kept for the logger up to a number of training steps."""
