@@ -7,7 +7,7 @@ import pathlib
 import threading
 import time
 
-from embodied.core import files
+from embodied.core import disk, files
 
 BITS = 32  # Low bits of a step's number: its count; high bits: the incarnation.
 
@@ -31,8 +31,17 @@ class Incarnations:
         """A number that is larger than all before."""
         with self._lock:
             self._last = max(self._last + 1, time.time_ns() >> BITS)
-            files.write_text(self._path, f"{self._last}\n", durable=True)
+            self._write(f"{self._last}\n")
             return self._last
+
+    def _write(self, text: str) -> None:
+        try:
+            files.write_text(self._path, text, durable=True)
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+            what = "the number of a process that starts"
+            raise disk.full_error(self._path.parent, len(text), what) from error
 
 
 def _read(path: str | os.PathLike) -> int:

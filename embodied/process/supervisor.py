@@ -62,6 +62,7 @@ class Supervisor:
             (ThreadWorker if role.thread else Worker)(role, issue) for role in roles
         ]
         self._status = pathlib.Path(status) if status else None
+        self._outdated = False  # Whether the status could not be written.
         self._others = dict(others or {})
         self._requests = Requests()
         self._wake_out, self._wake_in = os.pipe()
@@ -117,7 +118,7 @@ class Supervisor:
             for worker in self._workers:
                 if worker.done():
                     return f"{worker.role.name} completed the run"
-                if worker.revive(self.BACKOFF):
+                if worker.revive(self.BACKOFF) or self._outdated:
                     self._write_status()
             deadline = min(end, *(worker.deadline() for worker in self._workers))
             self._wait(self._workers, deadline)
@@ -134,7 +135,8 @@ class Supervisor:
             worker.role.name: {"pid": worker.pid, "restarts": worker.restarts}
             for worker in self._workers
         }
-        files.write_text(self._status, json.dumps(roles, indent=1) + "\n")
+        text = json.dumps(roles, indent=1) + "\n"
+        self._outdated = not files.write_status(self._status, text)
 
     def _wait(self, workers: Sequence[Worker | ThreadWorker], deadline: float) -> None:
         """Sleep until one of them ends, a signal comes or a deadline passes."""

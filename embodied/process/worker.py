@@ -15,7 +15,7 @@ from typing import Any
 
 import elements
 
-from embodied.core import pickling
+from embodied.core import disk, pickling
 from embodied.process import child
 from embodied.process.context import Context, Heartbeat, StoppedError
 from embodied.process.signals import SIGNALS
@@ -74,6 +74,7 @@ class Worker:
         self._started = 0.0
         self._restart_at: float | None = None
         self._failure: child.Failure | None = None  # The last one.
+        self._room = disk.Room(f"restart of {role.name}")
         self.gone = False  # Given up: it is not restarted again.
         self._asked = False  # Whether it was alive when asked to stop.
 
@@ -137,8 +138,16 @@ class Worker:
         if self._restart_at is not None:
             if time.monotonic() < self._restart_at:
                 return False
+            try:
+                self.start()
+            except OSError as error:  # The number of its incarnation has no room.
+                if not disk.is_full(error):
+                    raise
+                self._room.lack(error)
+                self._restart_at = time.monotonic() + disk.POLL
+                return False
+            self._room.found()
             self.restarts += 1
-            self.start()
             return True
         if self.alive():
             if time.monotonic() < self._limit():

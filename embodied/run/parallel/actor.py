@@ -83,14 +83,14 @@ def make_outbox(
 ) -> Outbox:
     """The way of the steps to the replay and the logger.
 
-    While the learner compiles, the limiter holds steps back; a learner that takes
-    longer than `agent_timeout` to use them is given up by the supervisor.
+    The replay may hold steps back for long: while the learner compiles, or until there
+    is room on its disk. The supervisor replaces a learner or a replay that hangs.
     """
     state = replay.take_over(ctx.first_number).result()
     for steps in state["unlogged"]:
         logger.tran(steps)
     return Outbox(
-        partial(add_batch, replay, args.agent_timeout, state["actor"]),
+        partial(add_batch, replay, state["actor"]),
         logger.tran,
         recorded=(0, args.envs),
         total=state["total"],
@@ -100,11 +100,9 @@ def make_outbox(
     )
 
 
-def add_batch(
-    replay: rpc.Client, timeout: float, actor: int, steps: base.Batch
-) -> rpc.Future:
-    """Send steps to the replay, which has to take them in time."""
-    return replay.call("add_batch", (steps, actor), timeout=timeout)
+def add_batch(replay: rpc.Client, actor: int, steps: base.Batch) -> rpc.Future:
+    """Send steps to the replay."""
+    return replay.call("add_batch", (steps, actor), timeout=connections.STORED)
 
 
 def make_departures(args: RunSettings) -> shutdown.Departures | None:

@@ -21,6 +21,7 @@ from embodied.run.settings import RunSettings
 
 TELL_AFTER = 5.0  # Seconds of waiting for a role before a message says so.
 END_TIMEOUT = 60.0  # Seconds to save everything at the end.
+STORED = 7 * 24 * 3600.0  # Seconds to store something: a disk may be full for days.
 FLUSH = 60.0  # Seconds that the last metrics may take to arrive.
 FLUSH_AWAY = 2.0  # The same if a logger that another supervisor runs is not there.
 
@@ -158,8 +159,6 @@ class LoggerLink:
         self._client = connect(args.logger_addr, name, args, ctx)
         self._ctx = ctx
         self._remote = args.remote_logger
-        # The replay keeps steps until the logger has them, so a logger may take long.
-        self._tran_timeout = args.agent_timeout
         self._source = secrets.token_hex(8)
         self._sent = 0  # Metrics, which are numbered, so that none counts twice.
         self._futures: deque[rpc.Future] = deque()
@@ -169,11 +168,12 @@ class LoggerLink:
     def add(self, metrics: base.Metrics) -> None:
         with self._lock:
             self._sent += 1
-            self._keep(self._client.add(metrics, (self._source, self._sent)))
+            numbered = (metrics, (self._source, self._sent))
+            self._keep(self._client.call("add", numbered, timeout=STORED))
 
     def tran(self, steps: base.Batch) -> rpc.Future:
         with self._lock:
-            future = self._client.call("tran", (steps,), timeout=self._tran_timeout)
+            future = self._client.call("tran", (steps,), timeout=STORED)
             return self._keep(future)
 
     def stats(self) -> base.Metrics:
@@ -187,6 +187,8 @@ class LoggerLink:
 
     def flush(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""
+        if self._ctx.stopping() and not self._ctx.aborted():
+            self._client.drain()
         away = self._remote and not self._client.stats()["connected"]
         deadline = time.monotonic() + (FLUSH_AWAY if away else FLUSH)
         with self._lock:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pathlib
 from typing import Any, NamedTuple
 
 import msgpack
 
+from embodied.core import disk
 from embodied.rpc import encoding, errors
 
 # What reading bytes that are no entry raises.
@@ -34,17 +34,29 @@ class Journal:
         os.truncate(self._path, size)  # A torn entry at the end was never answered.
         self.number = self.entries[-1].number if self.entries else 0
         self._file = self._path.open("ab", buffering=0)
+        self._size = size  # Before the last entry that was appended.
 
     def append(self, method: str, payload: Any) -> None:
-        """Write one call down."""
-        self.number += 1
+        """Write one call down, or raise and leave the file as it was."""
         body, frames = encoding.encode(payload)
-        record = (self.number, method, body, [bytes(frame) for frame in frames])
+        record = (self.number + 1, method, body, [bytes(frame) for frame in frames])
         packed = msgpack.packb(record)
-        size = os.fstat(self._file.fileno()).st_size  # `tell` is stale after `clear`.
-        if self._file.write(packed) != len(packed):
-            self._file.truncate(size)
-            raise OSError(errno.ENOSPC, f"cannot write to {self._path}")
+        self._size = os.fstat(self._file.fileno()).st_size
+        written = 0
+        try:
+            written = self._file.write(packed)
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+        if written != len(packed):
+            self._file.truncate(self._size)
+            raise disk.full_error(self._path.parent, len(packed), "metrics")
+        self.number += 1
+
+    def undo(self) -> None:
+        """Remove the entry that was appended last."""
+        self._file.truncate(self._size)
+        self.number -= 1
 
     def clear(self) -> None:
         """Forget all entries, since a checkpoint contains them; numbers continue."""

@@ -213,7 +213,8 @@ class Members:
 
     def _write(self) -> None:
         numbers = {n: m.numbers for n, m in self._members.items() if m.role == ENV}
-        files.write_text(self._path, json.dumps({"members": numbers}, indent=1) + "\n")
+        text = json.dumps({"members": numbers}, indent=1) + "\n"
+        files.write_status(self._path, text)
 
 
 def read(path: str | os.PathLike) -> dict[str, list[int]]:
