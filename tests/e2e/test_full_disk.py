@@ -1,9 +1,6 @@
 """A run whose disk is full waits, and continues by itself once there is room."""
 
-import os
-import shutil
 import signal
-import subprocess
 
 import pytest
 
@@ -38,17 +35,10 @@ class SmallDisk:
 
 
 @pytest.fixture
-def disk(tmp_path):
-    mount, pauses = tmp_path / "disk", tmp_path / "pauses"
-    mount.mkdir()
+def disk(tmp_path, small_disk):
+    pauses = tmp_path / "pauses"
     pauses.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(mount)]
-    if os.getuid() or not shutil.which("mount") or subprocess.call(command):
-        pytest.skip("cannot mount a small file system")
-    try:
-        yield SmallDisk(mount, pauses)
-    finally:
-        subprocess.check_call(["umount", "-l", str(mount)])
+    return SmallDisk(small_disk(48), pauses)
 
 
 @pytest.fixture

@@ -48,3 +48,20 @@ def test_a_receiver_that_dies_is_there_again_for_the_last_steps(kill_at_end, rol
     assert f"{role} failed" in run.output
     assert "does not stop" not in run.output
     check_counts(run)
+
+
+def test_an_agent_does_not_wait_for_a_replay_that_is_gone(tmp_path):
+    run = Run(tmp_path, "--budget", 0)
+    run.follow()
+    run.wait_episodes(8)
+    before = newest(run)
+    run.kill("replay")
+    assert run.process.wait(120) != 0
+    assert "role 'replay' failed 1 time" in run.printed()
+    assert "does not stop" not in run.output
+    assert newest(run) > before, "what the agent has learned is not saved"
+
+
+def newest(run):
+    """The newest checkpoint of the agent."""
+    return max((run.logdir / "ckpt" / "agent").glob("0*"))

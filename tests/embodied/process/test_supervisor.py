@@ -146,6 +146,15 @@ def test_a_role_that_returns_completes_the_run(tmp_path):
     assert not [child for child in children() if "spawn_main" in str(child.cmdline())]
 
 
+def test_a_status_that_cannot_be_written_does_not_end_the_run(tmp_path, caplog):
+    log = tmp_path / "log"
+    (tmp_path / "file").touch()
+    roles = [Role("counter", complete_after, (log, 0))]
+    status = tmp_path / "file" / "roles.json"
+    assert Supervisor(roles, status).run() == "counter completed the run"
+    assert f"Cannot write {status}" in caplog.text
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, None])
 def test_a_role_that_dies_is_restarted(tmp_path, number, capfd):
     log = tmp_path / "log"
