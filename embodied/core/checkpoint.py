@@ -136,10 +136,10 @@ class Checkpoint:
         try:
             self._fill(temporary, trees)
         except Exception as error:
+            needed = files.tree_size(previous[-1] if previous else temporary)
             shutil.rmtree(temporary, ignore_errors=True)  # It takes room.
             if not disk.is_full(error):
                 raise
-            needed = files.tree_size(previous[-1]) if previous else 0
             raise disk.full_error(target, needed, "a checkpoint") from error
         temporary.rename(target)
         files.sync(self._directory)

@@ -33,14 +33,12 @@ def write_bytes(path: Path, content: bytes, durable: bool = False) -> None:
         file.write(content)
 
 
-def write_status(path: Path, text: str) -> bool:
-    """Replace a file that only informs: failure is logged and returned, not raised."""
+def write_status(path: Path, text: str) -> None:
+    """Replace a file that only informs: a failure is logged and not raised."""
     try:
         write_text(path, text)
     except OSError as error:
         log.warning("Cannot write %s: %s", path, error)
-        return False
-    return True
 
 
 def replace(

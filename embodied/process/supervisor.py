@@ -21,6 +21,7 @@ from embodied.process.worker import (
     Role,
     RoleError,
     ThreadWorker,
+    UnsavedError,
     Worker,
     no_number,
 )
@@ -62,7 +63,6 @@ class Supervisor:
             (ThreadWorker if role.thread else Worker)(role, issue) for role in roles
         ]
         self._status = pathlib.Path(status) if status else None
-        self._outdated = False  # Whether the status could not be written.
         self._others = dict(others or {})
         self._requests = Requests()
         self._wake_out, self._wake_in = os.pipe()
@@ -79,14 +79,14 @@ class Supervisor:
                     worker.start()
                 self._write_status()
                 reason = self._supervise(duration or float("inf"))
-            except BaseException:
-                report(self._stop())
+            except BaseException as error:
+                report(self._stop(), error)
                 raise
             failures = self._stop()
         if self._requests.count > 1:
             return LOST
         if failures:
-            report(failures[1:])
+            report(failures[1:], failures[0])
             raise failures[0]
         return reason
 
@@ -118,7 +118,7 @@ class Supervisor:
             for worker in self._workers:
                 if worker.done():
                     return f"{worker.role.name} completed the run"
-                if worker.revive(self.BACKOFF) or self._outdated:
+                if worker.revive(self.BACKOFF):
                     self._write_status()
             deadline = min(end, *(worker.deadline() for worker in self._workers))
             self._wait(self._workers, deadline)
@@ -135,8 +135,7 @@ class Supervisor:
             worker.role.name: {"pid": worker.pid, "restarts": worker.restarts}
             for worker in self._workers
         }
-        text = json.dumps(roles, indent=1) + "\n"
-        self._outdated = not files.write_status(self._status, text)
+        files.write_status(self._status, json.dumps(roles, indent=1) + "\n")
 
     def _wait(self, workers: Sequence[Worker | ThreadWorker], deadline: float) -> None:
         """Sleep until one of them ends, a signal comes or a deadline passes."""
@@ -215,7 +214,11 @@ class Supervisor:
         self._requests.add()
 
 
-def report(failures: Sequence[Exception]) -> None:
-    """Print what was not saved besides what is raised."""
+def report(failures: Sequence[Exception], raised: BaseException) -> None:
+    """Print what was not saved besides what is raised, which is printed anyway."""
     for error in failures:
-        elements.print(str(error), color="yellow", flush=True)
+        text = str(error)
+        if isinstance(error, UnsavedError) and isinstance(raised, RoleError):
+            text = error.kept if error.name == raised.name else text
+        if text:
+            elements.print(text, color="yellow", flush=True)

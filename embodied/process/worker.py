@@ -31,7 +31,12 @@ class RoleError(RuntimeError):
 
 
 class UnsavedError(RuntimeError):
-    """A role ended before it had saved everything."""
+    """A role ended before it had saved everything; `kept` says what it had saved."""
+
+    def __init__(self, name: str, reason: str, kept: str):
+        text = f"role '{name}' ended before it had saved everything: {reason}"
+        super().__init__("\n".join(filter(None, [text.rstrip(), kept])))
+        self.name, self.kept = name, kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +194,8 @@ class Worker:
             return None
         if self._asked and self._process.exitcode == -child.STOP:
             return None
-        return unsaved(self.role, self._failure or self._read_failure())
+        failure = self._failure or self._read_failure()
+        return UnsavedError(self.role.name, failure.text, self.role.saved())
 
     def _patience(self) -> float:
         return self.role.hang if self._beat.value else self.role.start
@@ -285,9 +291,8 @@ class ThreadWorker:
     def failure(self) -> UnsavedError | None:
         if self.done():
             return None
-        text = self._error or "did not stop in time"
-        title = text.strip().splitlines()[-1]
-        return unsaved(self.role, child.Failure(title, text))
+        reason = self._error or "it did not stop in time"
+        return UnsavedError(self.role.name, reason, self.role.saved())
 
     def _run(self) -> None:
         try:
@@ -303,13 +308,6 @@ class ThreadWorker:
 
     def _limit(self) -> float:
         return max(self._started, self._beat.value) + self._patience()
-
-
-def unsaved(role: Role, failure: child.Failure) -> UnsavedError:
-    """The error of a role that ended before it had saved everything."""
-    text = f"role '{role.name}' ended before it had saved everything: {failure.text}"
-    kept = role.saved()
-    return UnsavedError(f"{text.rstrip()}\n{kept}" if kept else text.rstrip())
 
 
 def add_gone(beat: Any, role: str) -> None:

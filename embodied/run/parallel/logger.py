@@ -143,6 +143,7 @@ class Scoreboard:
         else:
             self.unwritten = None
             self._room.found()
+            self._room.give_up(False)  # A role that ended was not the whole run.
 
     def _write(self) -> None:
         with self._lock:

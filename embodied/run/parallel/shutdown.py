@@ -54,7 +54,7 @@ def end_role(
 
 
 def describe_saved(role: str, args: RunSettings) -> str:
-    """What a run resumes from whose role ended before it had saved."""
+    """What a run resumes from whose role ended before it had saved, if anything."""
     if role != runfiles.AGENT:
         return f"What the {role} has acknowledged is kept; the same command resumes."
     try:
@@ -62,7 +62,7 @@ def describe_saved(role: str, args: RunSettings) -> str:
         saved = time.localtime(checkpoint.read_meta(newest)["time"])
         state = checkpoint.read_item(newest.parent, "learner")
     except (IndexError, KeyError, OSError, base.SetupError):
-        return "The agent has no checkpoint: all that it has learned is lost."
+        return ""  # It had not begun to learn.
     return (
         f"What the agent has learned since {time.strftime('%F %T', saved)} "
         f"(step {state['step']:,}, update {state['updates']:,}) is lost; the same "
