@@ -3,6 +3,7 @@
 import multiprocessing.process
 import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -70,3 +71,21 @@ def tier(request, monkeypatch):
 
     monkeypatch.setattr(subprocess.Popen, "__init__", reject)
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", reject)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a file system of so many megabytes; for tests that may start processes."""
+    mount = tmp_path / "disk"
+
+    def make(megabytes):
+        mount.mkdir()
+        options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(mount)]
+        allowed = not os.getuid() and shutil.which("mount")
+        if not allowed or subprocess.call(["mount", *options]):
+            pytest.skip("cannot mount a small file system: not root, or not allowed")
+        return mount
+
+    yield make
+    if mount.is_mount():
+        subprocess.check_call(["umount", "-l", str(mount)])

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import elements
 
-from embodied.core import base, checksums, extras, files, formats, treefile
+from embodied.core import base, checksums, disk, extras, files, formats, treefile
 from embodied.core.checksums import DamageError
 from embodied.core.files import TEMPORARY
 
@@ -66,6 +66,7 @@ class Checkpoint:
         self._keep = keep
         self._meta = dict(meta or {})
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+        self._room = disk.Room(f"next checkpoint in {self._directory}")
         self._pending: concurrent.futures.Future | None = None
 
     def exists(self) -> bool:
@@ -75,9 +76,17 @@ class Checkpoint:
     def save(self, wait: bool = False) -> None:
         """Snapshot every item now and write it in the background.
 
-        Waits for the previous write first, whose error is raised here.
+        Waits for the previous write first, whose error is raised here. If that was a
+        full disk, it is only reported, as this is the next attempt.
         """
-        self.wait()
+        try:
+            self.wait()
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+            self._room.lack(error)
+        else:
+            self._room.found()
         trees = {name: item.save() for name, item in self._items.items()}
         self._pending = self._executor.submit(self._write, trees)
         if wait:
@@ -138,6 +147,21 @@ class Checkpoint:
         number = int(previous[-1].name) + 1 if previous else 1
         target = self._directory / f"{number:08d}"
         temporary = target.with_name(target.name + TEMPORARY)
+        try:
+            self._fill(temporary, trees)
+        except Exception as error:
+            needed = files.tree_size(previous[-1] if previous else temporary)
+            shutil.rmtree(temporary, ignore_errors=True)  # It takes room.
+            if not disk.is_full(error):
+                raise
+            raise disk.full_error(target, needed, "a checkpoint") from error
+        temporary.rename(target)
+        files.sync(self._directory)
+        for old in complete(self._directory)[: -self._keep]:
+            shutil.rmtree(old)
+
+    def _fill(self, temporary: pathlib.Path, trees: dict[str, Any]) -> None:
+        """Write a checkpoint under its temporary name."""
         for name, tree in trees.items():
             (temporary / name).mkdir(parents=True)
             _codec(self._items[name]).write(temporary / name, tree)
@@ -146,10 +170,6 @@ class Checkpoint:
         (temporary / META).write_text(json.dumps(meta, indent=2) + "\n")
         checksums.write(temporary)
         files.sync_tree(temporary)
-        temporary.rename(target)
-        files.sync(self._directory)
-        for old in complete(self._directory)[: -self._keep]:
-            shutil.rmtree(old)
 
 
 def complete(directory: pathlib.Path) -> list[pathlib.Path]:

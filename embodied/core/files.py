@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import pathlib
 import secrets
@@ -16,6 +17,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+log = logging.getLogger(__name__)
 TEMPORARY = ".tmp"
 Path = str | os.PathLike[str]
 
@@ -29,6 +31,14 @@ def write_bytes(path: Path, content: bytes, durable: bool = False) -> None:
     """Replace a file; makes missing directories."""
     with replace(path, durable) as file:
         file.write(content)
+
+
+def write_status(path: Path, text: str) -> None:
+    """Replace a file that only informs: a failure is logged and not raised."""
+    try:
+        write_text(path, text)
+    except OSError as error:
+        log.warning("Cannot write %s: %s", path, error)
 
 
 def replace(
@@ -76,6 +86,12 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def tree_size(directory: Path) -> int:
+    """Bytes of all files below a directory."""
+    found = pathlib.Path(directory).rglob("*")
+    return sum(path.stat().st_size for path in found if path.is_file())
 
 
 def sync_tree(directory: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import elements
 
+from embodied.core import disk
 from embodied.metrics.summary import Output, Summary, size
 
 LIMIT = 256 << 20  # Bytes that may wait for an output.
@@ -44,6 +45,7 @@ class Background:
         self._limit = limit
         self._patience = patience
         self._output: Output | None = None
+        self._room = disk.Room(f"logger output {name}")
         self._changed = threading.Condition()
         self._jobs: collections.deque[tuple[Job, int, int]] = collections.deque()
         self._pending = 0  # Unfinished jobs.
@@ -87,6 +89,7 @@ class Background:
             if not self._closed:
                 self._put(self._close_output)
                 self._closed = True
+                self._room.give_up()
                 self._changed.notify_all()
 
     def close(self, deadline: float = 30.0) -> None:
@@ -143,7 +146,10 @@ class Background:
     def _do(self, job: Job) -> bool:
         """Run a job; returns whether it failed."""
         try:
-            job()
+            if getattr(self._output, "atomic", False):
+                self._room.retry(job)
+            else:
+                job()
         except Exception as error:  # No backend may stop training.
             reason = str(error).strip().split("\n")[0]
             self._tell(f"failed with {type(error).__name__}: {reason}")

@@ -28,6 +28,8 @@ class JSONLOutput:
     that a killed run leaves at most one torn line, which the next start removes.
     """
 
+    atomic = True  # A call that fails has written nothing.
+
     def __init__(
         self, logdir: str | os.PathLike, clock: Callable[[], float] = time.time
     ):
@@ -42,9 +44,13 @@ class JSONLOutput:
 
     def __call__(self, summaries: Sequence[Summary]) -> None:
         scalars = [s for s in summaries if is_scalar(s[2])]
-        now = round(self._clock(), 3)
-        _append(self._metrics, _rows(scalars, now))
-        _append(self._scores, _rows((s for s in scalars if s[1] == SCORE), now))
+        now, before = round(self._clock(), 3), self.save()
+        try:
+            _append(self._metrics, _rows(scalars, now))
+            _append(self._scores, _rows((s for s in scalars if s[1] == SCORE), now))
+        except OSError:
+            self.load(before)  # All or nothing, so that it can be repeated.
+            raise
 
     def save(self) -> dict[str, int]:
         """How much was written."""

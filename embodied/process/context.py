@@ -24,11 +24,12 @@ class FinalError(base.SetupError):
 
 
 class Heartbeat(ctypes.Structure):
-    """The last heartbeat of a process, in memory that its supervisor can read."""
+    """What a process and its supervisor know of each other, in memory of both."""
 
     _fields_ = (
         ("value", ctypes.c_double),  # Time of the most silent part.
         ("part", ctypes.c_char * 16),  # Its name, if the process has parts.
+        ("gone", ctypes.c_char * 64),  # Roles that the supervisor has given up.
     )
 
 
@@ -124,6 +125,25 @@ class Context:
             with contextlib.suppress(TimeoutError):
                 future.result(timeout=POLL)
         return future.result()
+
+    def wait_last(
+        self, future: Any, role: str, beat: Callable[[], None] | None = None
+    ) -> Any:
+        """The result of a call to a role although this process was asked to stop.
+
+        Raises `StoppedError` if that role is gone.
+        """
+        while not future.done():
+            (beat or self.beat)()
+            if self.gone(role):
+                raise StoppedError
+            with contextlib.suppress(TimeoutError):
+                future.result(timeout=POLL)
+        return future.result()
+
+    def gone(self, role: str) -> bool:
+        """Whether the supervisor has given a role up: it will never answer."""
+        return role in self._heartbeat.gone.decode().split()
 
     def unsaved(self) -> bool:
         """Whether a part of this process has something to save."""

@@ -9,7 +9,7 @@ import time
 
 import elements
 
-from embodied.core import files
+from embodied.core import disk, files
 
 BITS = 32  # Low bits of a step's number: its count; high bits: the incarnation.
 LIMIT = 1 << 31  # Numbers from here on would not fit into those of steps.
@@ -34,8 +34,17 @@ class Incarnations:
         """A number that is larger than all before."""
         with self._lock:
             self._last = max(self._last + 1, time.time_ns() >> BITS)
-            files.write_text(self._path, f"{self._last}\n", durable=True)
+            self._write(f"{self._last}\n")
             return self._last
+
+    def _write(self, text: str) -> None:
+        try:
+            files.write_text(self._path, text, durable=True)
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+            what = "the number of a process that starts"
+            raise disk.full_error(self._path.parent, len(text), what) from error
 
 
 def _read(path: str | os.PathLike) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing.connection
 import os
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 
 import elements
@@ -20,6 +21,7 @@ from embodied.process.worker import (
     Role,
     RoleError,
     ThreadWorker,
+    UnsavedError,
     Worker,
     no_number,
 )
@@ -28,6 +30,7 @@ __all__ = ["Role", "RoleError", "Supervisor"]
 
 Stop = Callable[[Callable[[], bool]], None]  # Gets a function: whether to hurry.
 
+POLL = 0.5  # Seconds between looks at the roles that are restarted during shutdown.
 ASKED = "asked to stop"
 LOST = "asked to stop at once; what came after the last checkpoints is lost"
 
@@ -36,7 +39,8 @@ class Supervisor:
     """Keeps roles running until one returns, one fails for good, or a signal comes.
 
     A role that returns without a stop request completes the run. Then
-    all are stopped, stage by stage. The second request kills everything at once.
+    all are stopped, stage by stage; a role that `receives` is supervised until its
+    stage has come. The second request kills everything at once.
     """
 
     BACKOFF = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # Seconds before the n-th restart.
@@ -69,29 +73,42 @@ class Supervisor:
 
         With a `duration` it ends after so many seconds.
         """
+        with self._listening():
+            try:
+                for worker in self._workers:
+                    worker.start()
+                self._write_status()
+                reason = self._supervise(duration or float("inf"))
+            except BaseException as error:
+                report(self._stop(), error)
+                raise
+            failures = self._stop()
+        if self._requests.count > 1:
+            return LOST
+        if failures:
+            report(failures[1:], failures[0])
+            raise failures[0]
+        return reason
+
+    def restarts(self) -> dict[str, int]:
+        """How often each role was restarted."""
+        return {worker.role.name: worker.restarts for worker in self._workers}
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Signals are requests to stop."""
         previous = {
             number: signal.signal(number, self._on_signal) for number in SIGNALS
         }
         wakeup = signal.set_wakeup_fd(self._wake_in)
         try:
-            for worker in self._workers:
-                worker.start()
-            self._write_status()
-            reason = self._supervise(duration or float("inf"))
+            yield
         finally:
-            try:
-                self._stop()
-            finally:
-                signal.set_wakeup_fd(wakeup)
-                for number, handler in previous.items():
-                    signal.signal(number, handler)
-                os.close(self._wake_in)
-                os.close(self._wake_out)
-        return LOST if self._requests.count > 1 else reason
-
-    def restarts(self) -> dict[str, int]:
-        """How often each role was restarted."""
-        return {worker.role.name: worker.restarts for worker in self._workers}
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            os.close(self._wake_in)
+            os.close(self._wake_out)
 
     def _supervise(self, duration: float) -> str:
         end = time.monotonic() + duration
@@ -118,7 +135,7 @@ class Supervisor:
             worker.role.name: {"pid": worker.pid, "restarts": worker.restarts}
             for worker in self._workers
         }
-        files.write_text(self._status, json.dumps(roles, indent=1) + "\n")
+        files.write_status(self._status, json.dumps(roles, indent=1) + "\n")
 
     def _wait(self, workers: Sequence[Worker | ThreadWorker], deadline: float) -> None:
         """Sleep until one of them ends, a signal comes or a deadline passes."""
@@ -128,36 +145,80 @@ class Supervisor:
         if self._wake_out in ready:
             os.read(self._wake_out, 1024)
 
-    def _stop(self) -> None:
-        """End all roles, senders before receivers; raises if one did not end well."""
-        failed: Exception | None = None
+    def _stop(self) -> list[Exception]:
+        """End all roles, senders before receivers; returns what was not saved."""
+        failures: list[Exception] = []
         stages = {worker.role.stage for worker in self._workers}
         for stage in sorted(stages | self._others.keys()):
             workers = [w for w in self._workers if w.role.stage == stage]
+            self._await_start(workers, stage)
             begin = time.monotonic()
             for worker in workers:
                 worker.terminate()
             for worker in workers:
                 self._await_end(worker, begin + worker.role.grace)
-                failed = failed or worker.failure()
+                failures += filter(None, [worker.failure()])
             if stage in self._others and self._requests.count < 2:
                 try:
                     self._others[stage](self._is_hurried)
                 except Exception as error:  # Later stages have something to save.
-                    failed = failed or error
-        if failed and self._requests.count < 2:
-            raise failed
+                    failures.append(error)
+        return failures
+
+    def _await_start(
+        self, workers: Sequence[Worker | ThreadWorker], stage: int
+    ) -> None:
+        """Wait for receivers that are restarted: only what runs can save."""
+        receivers = [worker for worker in workers if worker.role.receives]
+        deadline = time.monotonic() + max([w.role.grace for w in receivers], default=0)
+        while self._requests.count < 2 and time.monotonic() < deadline:
+            self._restart_receivers(stage)
+            if all(worker.ready() for worker in receivers):
+                return
+            self._pause(deadline)
+
+    def _restart_receivers(self, stage: int) -> None:
+        """Restart roles that others send to; all others hear of one that is gone."""
+        for worker in self._workers:
+            if not worker.role.receives or worker.role.stage < stage:
+                continue
+            if worker.pid is None or worker.done():
+                continue
+            try:
+                if worker.revive(self.BACKOFF):
+                    self._write_status()
+            except RoleError as error:
+                elements.print(str(error), color="yellow", flush=True)
+            if worker.gone:
+                for other in self._workers:
+                    other.miss(worker.role.name)
 
     def _await_end(self, worker: Worker | ThreadWorker, deadline: float) -> None:
         while worker.alive() and self._requests.count < 2:
             if time.monotonic() > deadline:
                 elements.print(f"{worker.role.name} does not stop, killing it.")
                 break
-            self._wait([worker], deadline)
+            self._restart_receivers(worker.role.stage + 1)
+            self._pause(deadline)
         worker.kill()
+
+    def _pause(self, deadline: float) -> None:
+        """Sleep until a role ends or a signal comes, but not for long."""
+        alive = [worker for worker in self._workers if worker.alive()]
+        self._wait(alive, min(deadline, time.monotonic() + POLL))
 
     def _is_hurried(self) -> bool:
         return self._requests.count > 1
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._requests.add()
+
+
+def report(failures: Sequence[Exception], raised: BaseException) -> None:
+    """Print what was not saved besides what is raised, which is printed anyway."""
+    for error in failures:
+        text = str(error)
+        if isinstance(error, UnsavedError) and isinstance(raised, RoleError):
+            text = error.kept if error.name == raised.name else text
+        if text:
+            elements.print(text, color="yellow", flush=True)

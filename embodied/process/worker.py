@@ -14,7 +14,7 @@ from typing import Any
 
 import elements
 
-from embodied.core import pickling
+from embodied.core import disk, pickling
 from embodied.process import child
 from embodied.process.context import Context, Heartbeat, StoppedError
 from embodied.process.signals import SIGNALS
@@ -27,6 +27,15 @@ class RoleError(RuntimeError):
         often = f"{failures} time{'' if failures == 1 else 's'}"
         super().__init__(f"role '{name}' failed {often}, last with:\n{text}")
         self.name = name
+
+
+class UnsavedError(RuntimeError):
+    """A role ended before it had saved everything; `kept` says what it had saved."""
+
+    def __init__(self, name: str, reason: str, kept: str):
+        text = f"role '{name}' ended before it had saved everything: {reason}"
+        super().__init__("\n".join(filter(None, [text.rstrip(), kept])))
+        self.name, self.kept = name, kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +52,8 @@ class Role:
     start: float = 300.0  # The same until the first one, since imports take long.
     grace: float = 8.0  # Seconds to exit after a stop request.
     essential: bool = False  # Whether the run failed if it does not end well.
+    receives: bool = False  # Others send to it until they end: restarted until then.
+    saved: Callable[[], str] = str  # Describes what a new process resumes from.
     thread: bool = False  # Run in the supervisor's process; a failure ends the run.
 
 
@@ -66,6 +77,9 @@ class Worker:
         self._beat: Any = None
         self._started = 0.0
         self._restart_at: float | None = None
+        self._failure: child.Failure | None = None  # The last one.
+        self._room = disk.Room(f"restart of {role.name}")
+        self.gone = False  # Given up: it is not restarted again.
         self._asked = False  # Whether it was alive when asked to stop.
 
     @property
@@ -75,7 +89,7 @@ class Worker:
     @property
     def sentinel(self) -> int | None:
         """Ready when the process has ended; None while its end is known."""
-        known = self._process is None or self._restart_at is not None
+        known = self._process is None or self._restart_at is not None or self.gone
         return None if known else self._process.sentinel
 
     def start(self) -> None:
@@ -94,10 +108,16 @@ class Worker:
         self._process = process
         other.close()
         self._started = time.monotonic()
-        self._restart_at = None
+        self._restart_at = self._failure = None
 
     def alive(self) -> bool:
         return self._process is not None and self._process.is_alive()
+
+    def ready(self) -> bool:
+        """Whether it need not be waited for: it runs, or has not failed before."""
+        if self.alive():
+            return not self.restarts or self._beat.value > 0
+        return self._process is None or self.gone or self.done()
 
     def done(self) -> bool:
         """Whether the role returned by itself."""
@@ -105,6 +125,8 @@ class Worker:
 
     def deadline(self) -> float:
         """When to look at this role again, if nothing happens before."""
+        if self.gone:
+            return float("inf")
         if self._restart_at is not None:
             return self._restart_at
         # The first heartbeat shortens the limit.
@@ -115,11 +137,21 @@ class Worker:
 
         Returns whether it has a new process.
         """
+        if self.gone:
+            return False
         if self._restart_at is not None:
             if time.monotonic() < self._restart_at:
                 return False
+            try:
+                self.start()
+            except OSError as error:  # The number of its incarnation has no room.
+                if not disk.is_full(error):
+                    raise
+                self._room.lack(error)
+                self._restart_at = time.monotonic() + disk.POLL
+                return False
+            self._room.found()
             self.restarts += 1
-            self.start()
             return True
         if self.alive():
             if time.monotonic() < self._limit():
@@ -147,16 +179,22 @@ class Worker:
         if self._process:
             self._process.join()
 
-    def failure(self) -> RoleError | None:
-        """The error if an essential role was asked to stop and failed.
+    def miss(self, role: str) -> None:
+        """Let the process know that a role is gone."""
+        if self._beat is not None:
+            add_gone(self._beat, role)
+
+    def failure(self) -> UnsavedError | None:
+        """The error if an essential role ended, or failed, before it had saved.
 
         A role killed by the request itself had not started: nothing is lost.
         """
-        if not self.role.essential or not self._asked:
+        if not self.role.essential or self._process is None or self.done():
             return None
-        if self._process.exitcode in (0, -child.STOP):
+        if self._asked and self._process.exitcode == -child.STOP:
             return None
-        return RoleError(self.role.name, 1, self._read_failure().text)
+        failure = self._failure or self._read_failure()
+        return UnsavedError(self.role.name, failure.text, self.role.saved())
 
     def _patience(self) -> float:
         return self.role.hang if self._beat.value else self.role.start
@@ -169,7 +207,9 @@ class Worker:
         recent = [t for t in self._failures if t > now - role.window]
         self._failures = [*recent, now]
         count = len(self._failures)
+        self._failure = failure
         if failure.final or count > role.budget:
+            self.gone = True
             raise RoleError(role.name, count, failure.text)
         delay = backoff[min(count, len(backoff)) - 1]
         self._restart_at = now + delay
@@ -209,7 +249,7 @@ class ThreadWorker:
         self._thread = threading.Thread(target=self._run, name=role.name, daemon=True)
         self._started = 0.0
         self._error = ""
-        self._asked = False
+        self.gone = False
 
     def start(self) -> None:
         self._started = time.monotonic()
@@ -218,6 +258,9 @@ class ThreadWorker:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
+    def ready(self) -> bool:
+        return True
+
     def done(self) -> bool:
         return not self.alive() and not self._error
 
@@ -225,26 +268,30 @@ class ThreadWorker:
         return min(self._limit(), time.monotonic() + self.role.hang)
 
     def revive(self, backoff: Sequence[float]) -> bool:
-        """Raise if the thread failed or hangs."""
-        if not self.alive():
-            raise RoleError(self.role.name, 1, self._error)
-        if time.monotonic() >= self._limit():
+        """Raise if the thread failed or hangs, once."""
+        if self.gone:
+            return False
+        if self.alive() and time.monotonic() < self._limit():
+            return False
+        self.gone = True
+        if self.alive():
             self._error = silence(self._beat, self._patience())
-            raise RoleError(self.role.name, 1, self._error)
-        return False
+        raise RoleError(self.role.name, 1, self._error)
 
     def terminate(self) -> None:
-        self._asked = self.alive()
         self._ctx.request_stop()
 
     def kill(self) -> None:
         """Leave it: it is a daemon and ends with the process."""
 
-    def failure(self) -> RoleError | None:
-        if not self._asked or not (self._error or self.alive()):
+    def miss(self, role: str) -> None:
+        add_gone(self._beat, role)
+
+    def failure(self) -> UnsavedError | None:
+        if self.done():
             return None
-        text = self._error or "it did not stop in time"
-        return RoleError(self.role.name, 1, text)
+        reason = self._error or "it did not stop in time"
+        return UnsavedError(self.role.name, reason, self.role.saved())
 
     def _run(self) -> None:
         try:
@@ -260,6 +307,13 @@ class ThreadWorker:
 
     def _limit(self) -> float:
         return max(self._started, self._beat.value) + self._patience()
+
+
+def add_gone(beat: Any, role: str) -> None:
+    """Add a role to those that a process no longer waits for."""
+    names = beat.gone.decode().split()
+    if role not in names:
+        beat.gone = " ".join([*names, role]).encode()
 
 
 def silence(beat: Any, seconds: float) -> str:

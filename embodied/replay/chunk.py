@@ -49,7 +49,7 @@ class Chunk:
         self.gone = False  # Deleted.
         self.rewritten = False  # A key that could be compressed was updated.
         self.pending = True  # Windows that start here may still be completed.
-        self._fd: int | None = None
+        self._path: Path | None = None  # While rows are written to a file.
         self._memory: mapping.Memory | None = None
         self.attach(header, buffer, mapped)
 
@@ -131,15 +131,14 @@ class Chunk:
 
     def seal(self) -> None:
         """No more rows will be written."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        if self._path is not None:
+            self._path = None
             assert self.mapped is not None
             self.mapped.read_ahead(True)
 
     def unseal(self, path: Path) -> None:
         """Prepare the file for rows to be written."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._path = path
         # Reading ahead would make single pages where `_make_pages` wants many at once.
         assert self.mapped is not None
         self.mapped.read_ahead(False)
@@ -154,23 +153,23 @@ class Chunk:
         """Write zeros over the next rows through the file, or populate the memory.
 
         The kernel then makes and maps many pages at once, which costs a fraction of
-        what a page fault for each of them costs when the rows are written.
+        what a page fault for each of them costs when the rows are written. The file is
+        open only meanwhile, as there may be more streams than open files are allowed.
         """
         rows = min(AHEAD, self.size - row)
-        for column in self.header.columns:
-            nbytes = column.field.nbytes
-            internal = column.field.name in (ORDER, PRIORITY)
-            if rows * nbytes < mapping.PAGE or internal:
-                continue
-            offset = column.offset + row * nbytes
-            if self._fd is not None:
-                os.pwrite(self._fd, _zeros(rows * nbytes), offset)
-            elif self._memory is not None:
-                self._memory.populate(offset, rows * nbytes)
-
-    def __del__(self) -> None:
-        if getattr(self, "_fd", None) is not None:
-            self.seal()
+        parts = [
+            (column.offset + row * column.field.nbytes, rows * column.field.nbytes)
+            for column in self.header.columns
+            if column.field.name not in (ORDER, PRIORITY)
+            if rows * column.field.nbytes >= mapping.PAGE
+        ]
+        if self._path is not None and parts:
+            with self._path.open("r+b", buffering=0) as file:
+                for offset, nbytes in parts:
+                    os.pwrite(file.fileno(), _zeros(nbytes), offset)
+        elif self._memory is not None:
+            for offset, nbytes in parts:
+                self._memory.populate(offset, nbytes)
 
 
 def create(header: Header, pool: mapping.MemoryPool) -> Chunk:

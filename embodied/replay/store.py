@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from embodied.core import disk
 from embodied.core.files import TEMPORARY
 from embodied.replay import chunk as chunklib
 from embodied.replay import layout, mapping
@@ -25,7 +25,7 @@ SUFFIX = ".chunk"
 LOCKFILE = "lock"
 
 
-class ReplayFullError(OSError):
+class ReplayFullError(disk.DiskFullError):
     """No disk space for another chunk: the step was not stored, all others are safe."""
 
 
@@ -73,10 +73,10 @@ class ChunkStore:
         try:
             return chunklib.create_on_disk(header, path, self._unmapper)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if not disk.is_full(error):
                 raise
-            message = f"no room for {header.nbytes} bytes in {self.directory}; free"
-            message += " disk space or lower replay.size and add the step again"
+            full = disk.full_error(path.parent, header.nbytes, "more steps")
+            message = f"{full}, or lower replay.size"
             raise ReplayFullError(error.errno, message) from error
 
     def delete(self, chunk: Chunk) -> None:

@@ -28,7 +28,12 @@ from embodied.run.parallel.outbox import Outbox
 from embodied.run.parallel.steps import StepNumbers
 from embodied.run.settings import Given, RunSettings
 
+FLUSH_EVERY = 1.0  # Seconds between looks whether the replay can take the last steps.
 CLOSE_TIMEOUT = 5.0  # Seconds to wait for policy calls that run at the end.
+
+
+class UnstoredError(RuntimeError):
+    """Steps that environments made were not stored."""
 
 
 def parallel_actor(
@@ -67,7 +72,7 @@ def parallel_actor(
                 )
         if departures and not ctx.aborted() and not departures.end():
             shutdown.warn_unacknowledged("environments")
-        finish(server, outbox, replay)
+        finish(server, outbox, replay, ctx)
         logger.add(actor.stats())
         if not ctx.stopping():
             ctx.complete()
@@ -78,14 +83,14 @@ def make_outbox(
 ) -> Outbox:
     """The way of the steps to the replay and the logger.
 
-    While the learner compiles, the limiter holds steps back; a learner that takes
-    longer than `agent_timeout` to use them is given up by the supervisor.
+    The replay may hold steps back for long: while the learner compiles, or until there
+    is room on its disk. The supervisor replaces a learner or a replay that hangs.
     """
     state = replay.take_over(ctx.first_number).result()
     for steps in state["unlogged"]:
         logger.tran(steps)
     return Outbox(
-        partial(add_batch, replay, args.agent_timeout, state["actor"]),
+        partial(add_batch, replay, state["actor"]),
         logger.tran,
         recorded=(0, args.envs),
         total=state["total"],
@@ -95,11 +100,9 @@ def make_outbox(
     )
 
 
-def add_batch(
-    replay: rpc.Client, timeout: float, actor: int, steps: base.Batch
-) -> rpc.Future:
-    """Send steps to the replay, which has to take them in time."""
-    return replay.call("add_batch", (steps, actor), timeout=timeout)
+def add_batch(replay: rpc.Client, actor: int, steps: base.Batch) -> rpc.Future:
+    """Send steps to the replay."""
+    return replay.call("add_batch", (steps, actor), timeout=connections.STORED)
 
 
 def make_departures(args: RunSettings) -> shutdown.Departures | None:
@@ -134,14 +137,21 @@ def make_server(actor: Actor, agent: base.Agent, args: RunSettings) -> rpc.Batch
     return server
 
 
-def finish(server: rpc.BatchServer, outbox: Outbox, replay: rpc.Client) -> None:
+def finish(
+    server: rpc.BatchServer, outbox: Outbox, replay: rpc.Client, ctx: Context
+) -> None:
     """Answer the last calls, and have the replay take the last steps."""
     try:
         server.close(CLOSE_TIMEOUT)
     except TimeoutError as error:  # For environments that are gone by now.
         elements.print(f"Not waiting any longer: {error}.", flush=True)
     replay.drain()
-    outbox.flush()
+    while not outbox.flush(timeout=FLUSH_EVERY):
+        if ctx.gone("replay"):
+            raise UnstoredError(
+                f"{outbox.pending} batches of steps were not stored: the replay is gone"
+            )
+        replay.drain()  # Again, as it may have been restarted.
 
 
 def observed(agent: base.Agent) -> base.Spaces:

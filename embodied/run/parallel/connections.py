@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import secrets
 import threading
@@ -15,13 +16,14 @@ import elements
 from embodied import rpc
 from embodied.core import base, pickling
 from embodied.core.clock import Seconds
-from embodied.process.context import Context, StoppedError
+from embodied.process.context import POLL, Context, StoppedError
 from embodied.run.settings import RunSettings
 
 TELL_AFTER = 5.0  # Seconds of waiting for a role before a message says so.
 END_TIMEOUT = 60.0  # Seconds to save everything at the end.
+STORED = 7 * 24 * 3600.0  # Seconds to store something: a disk may be full for days.
 FLUSH = 60.0  # Seconds that the last metrics may take to arrive.
-FLUSH_AWAY = 2.0  # The same if the logger is not there.
+FLUSH_AWAY = 2.0  # The same if a logger that another supervisor runs is not there.
 
 # Clients of a run over a network; each has a key of its own (see docs/rpc.md).
 CORE = "core"  # Agent, replay, logger and launcher: calls every server.
@@ -155,8 +157,8 @@ class LoggerLink:
 
     def __init__(self, name: str, args: RunSettings, ctx: Context):
         self._client = connect(args.logger_addr, name, args, ctx)
-        # The replay keeps steps until the logger has them, so a logger may take long.
-        self._tran_timeout = args.agent_timeout
+        self._ctx = ctx
+        self._remote = args.remote_logger
         self._source = secrets.token_hex(8)
         self._sent = 0  # Metrics, which are numbered, so that none counts twice.
         self._futures: deque[rpc.Future] = deque()
@@ -166,11 +168,12 @@ class LoggerLink:
     def add(self, metrics: base.Metrics) -> None:
         with self._lock:
             self._sent += 1
-            self._keep(self._client.add(metrics, (self._source, self._sent)))
+            numbered = (metrics, (self._source, self._sent))
+            self._keep(self._client.call("add", numbered, timeout=STORED))
 
     def tran(self, steps: base.Batch) -> rpc.Future:
         with self._lock:
-            future = self._client.call("tran", (steps,), timeout=self._tran_timeout)
+            future = self._client.call("tran", (steps,), timeout=STORED)
             return self._keep(future)
 
     def stats(self) -> base.Metrics:
@@ -184,12 +187,24 @@ class LoggerLink:
 
     def flush(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""
-        patience = FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
-        deadline = time.monotonic() + patience
+        if self._ctx.stopping() and not self._ctx.aborted():
+            self._client.drain()
+        away = self._remote and not self._client.stats()["connected"]
+        deadline = time.monotonic() + (FLUSH_AWAY if away else FLUSH)
         with self._lock:
             while self._futures:
                 future = self._futures.popleft()
-                self._check(future, max(0.0, deadline - time.monotonic()))
+                self._await(future, deadline)
+                self._check(future, 0.0)
+
+    def _await(self, future: rpc.Future, deadline: float) -> None:
+        """Wait for a call as long as the logger may answer it."""
+        while not future.done() and not self._ctx.gone("logger"):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                future.exception(min(left, POLL))
 
     def _keep(self, future: rpc.Future) -> rpc.Future:
         """Check what is done, and later this call. Needs the lock."""

@@ -5,7 +5,6 @@ The file begins with a record of its version; those of release 0.1 do not.
 
 from __future__ import annotations
 
-import errno
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import elements
 import msgpack
 
-from embodied.core import formats
+from embodied.core import disk, formats
 from embodied.rpc import encoding, errors
 
 VERSION = 1
@@ -48,19 +47,31 @@ class Journal:
         known = [*self.former, *self.entries]
         self.number = known[-1].number if known else 0
         self._file = self._path.open("ab", buffering=0)
+        self._size = self._path.stat().st_size  # Before the last entry.
 
     def append(self, method: str, payload: Any) -> None:
-        """Write one call down."""
-        self.number += 1
+        """Write one call down, or raise and leave the file as it was."""
         body, frames = encoding.encode(payload)
-        record = (self.number, method, body, [bytes(frame) for frame in frames])
+        record = (self.number + 1, method, body, [bytes(frame) for frame in frames])
         packed = msgpack.packb(record)
-        size = os.fstat(self._file.fileno()).st_size
-        if not size:
+        self._size = os.fstat(self._file.fileno()).st_size
+        if not self._size:
             packed = msgpack.packb((HEADER, VERSION)) + packed
-        if self._file.write(packed) != len(packed):
-            self._file.truncate(size)
-            raise OSError(errno.ENOSPC, f"cannot write to {self._path}")
+        written = 0
+        try:
+            written = self._file.write(packed)
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+        if written != len(packed):
+            self._file.truncate(self._size)
+            raise disk.full_error(self._path.parent, len(packed), "metrics")
+        self.number += 1
+
+    def undo(self) -> None:
+        """Remove the entry that was appended last."""
+        self._file.truncate(self._size)
+        self.number -= 1
 
     def clear(self) -> None:
         """Begin anew, since a checkpoint contains all entries; numbers continue."""

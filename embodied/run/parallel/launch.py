@@ -119,17 +119,24 @@ def make_roles(make: Factories, args: RunSettings) -> list[Role]:
     roles = []
     if not args.remote_logger:
         logger = (make.logger, args)
-        roles.append(make_role("logger", parallel_logger, logger, LOGGER))
+        roles.append(
+            make_role("logger", parallel_logger, logger, LOGGER, receives=True)
+        )
     if not args.remote_replay:
         replays = (make.replay_train, make.replay_eval, make.stream, args)
-        roles.append(make_role("replay", parallel_replay, replays, REPLAY))
+        roles.append(
+            make_role("replay", parallel_replay, replays, REPLAY, receives=True)
+        )
     agent = (make.agent, args)
     roles.append(make_role("agent", parallel_agent, agent, AGENT, **slow))
     if on_ray:
         roles.append(fleet_role(make.env_train, make.env_eval, args))
     elif not args.remote_envs:
         roles += env_roles(make.env_train, make.env_eval, args)
-    return roles
+    return [
+        dataclasses.replace(role, saved=bind(shutdown.describe_saved, role.name, args))
+        for role in roles
+    ]
 
 
 def open_up(args: RunSettings) -> RunSettings:

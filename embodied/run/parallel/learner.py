@@ -43,7 +43,10 @@ def parallel_learner(
     logger = connections.LoggerLink("learner", args, ctx)
     part = ctx.part("learner")
     wait = partial(ctx.wait, beat=part.beat)
-    replay, held_out = (RemoteReplay(client, m, wait) for m in ("train", "eval"))
+    wait_last = partial(ctx.wait_last, role="replay", beat=part.beat)
+    replay, held_out = (
+        RemoteReplay(client, mode, wait, wait_last) for mode in ("train", "eval")
+    )
     learner = Learner(agent, replay, parallel_stream, args)
     evaluation = Reporter(agent, held_out, parallel_stream, args, mode="eval")
     items = {"agent": agent, "learner": learner}
@@ -106,19 +109,26 @@ class RemoteReplay:
         client: rpc.Client,
         mode: base.Mode,
         wait: Callable[[rpc.Future], Any] = methodcaller("result"),
+        wait_last: Callable[[rpc.Future], Any] = methodcaller("result"),
     ):
+        """Waits for batches by `wait`, and by `wait_last` if asked to stop, too."""
         self.client = client
         self._mode = mode
         self._wait = wait
+        self._wait_last = wait_last
+        self._total = 0  # When it was last asked for.
         self.patient = False  # Whether to wait although asked to stop.
         self._updates: deque[rpc.Future] = deque()
 
     def __len__(self) -> int:
-        return self.client.length(self._mode).result()
+        return self._wait_last(self.client.length(self._mode))
 
     @property
     def total(self) -> int:
-        return self.client.total().result()
+        """Training steps ever stored; the last known number if the replay is gone."""
+        with contextlib.suppress(StoppedError):
+            self._total = self._wait_last(self.client.total())
+        return self._total
 
     def update(self, data: base.Batch) -> None:
         """Send latents back, waiting only if too many are on their way."""
@@ -127,11 +137,11 @@ class RemoteReplay:
         while len(self._updates) > MAX_UPDATES or (
             self._updates and self._updates[0].done()
         ):
-            self._updates.popleft().result()
+            self._wait_last(self._updates.popleft())
 
     def wait(self, future: rpc.Future) -> base.Batch:
         """The result of a call for a batch."""
-        return future.result() if self.patient else self._wait(future)
+        return (self._wait_last if self.patient else self._wait)(future)
 
     def stats(self) -> base.Metrics:
         """Figures of the client."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pathlib
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import elements
 import numpy as np
 
-from embodied.core import base, runfiles
+from embodied.core import base, disk, runfiles
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.episodes import EpisodeTracker
@@ -20,11 +21,12 @@ from embodied.process.context import Context
 from embodied.run import restore
 from embodied.run.parallel import connections, routing
 from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
-from embodied.run.parallel.journal import Journal
+from embodied.run.parallel.journal import Entry, Journal
 from embodied.run.parallel.outbox import STEP
 from embodied.run.parallel.steps import StepsError, receive
 from embodied.run.settings import Given, RunSettings
 
+ROOM = 4 << 20  # Bytes that a write and its checkpoint may need.
 MAX_SENDERS = 256  # Whose last number is kept; a role that restarts is a new one.
 NEEDED = (base.REWARD, base.IS_FIRST, base.IS_LAST)  # To follow episodes.
 
@@ -42,6 +44,7 @@ def parallel_logger(
     ending = connections.Ending(ctx)
     server.bind("add", board.add)
     server.bind("tran", board.tran)
+    server.bind("drain", board.drain)
     server.bind("end", ending)
     server.start(block=False)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
@@ -52,10 +55,11 @@ def parallel_logger(
             ctx.beat()
             connections.check(server)
             if due_log():
-                board.add(connections.prefixed("server/logger", server.stats()))
-                board.add(connections.prefixed("usage/logger", usage.stats()))
-                board.add(connections.prefixed("usage/envs", envs.stats()))
-                board.write()
+                board.write(
+                    connections.prefixed("server/logger", server.stats())
+                    | connections.prefixed("usage/logger", usage.stats())
+                    | connections.prefixed("usage/envs", envs.stats())
+                )
             elif due_save():
                 board.write()
     finally:
@@ -64,6 +68,8 @@ def parallel_logger(
         server.close()
         board.write()
         board.close()
+    if board.unwritten:
+        raise board.unwritten
 
 
 class Scoreboard:
@@ -89,6 +95,9 @@ class Scoreboard:
         meta = restore.meta(args)
         self._checkpoint = Checkpoint(directory, {"logger": self}, meta=meta)
         self._journal = Journal(directory / "journal")
+        self._directory = directory
+        self._room = disk.Room("logger")
+        self.unwritten: OSError | None = None  # Why the last `write` failed.
         self._noted = 0  # Entries of the journal that the checkpoint contains.
         self._recover()
 
@@ -111,8 +120,32 @@ class Scoreboard:
         """
         self._note("tran", steps)
 
-    def write(self) -> None:
-        """Hand everything since the last call to the outputs, and save."""
+    def drain(self) -> None:
+        """Reject what finds no room from now on, as the run ends."""
+        self._room.give_up()
+
+    def write(self, metrics: base.Metrics | None = None) -> None:
+        """Hand everything since the last call to the outputs, and save.
+
+        On a full disk that is left to a later call, as the journal has it all; only
+        these `metrics`, which are the logger's own, are dropped.
+        """
+        try:
+            disk.require(self._directory, ROOM, "metrics and the logger's state")
+            if metrics:
+                self._try_note("add", metrics)
+            self._write()
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+            self.unwritten = error
+            self._room.lack(error)
+        else:
+            self.unwritten = None
+            self._room.found()
+            self._room.give_up(False)  # A role that ended was not the whole run.
+
+    def _write(self) -> None:
         with self._lock:
             dropped = [*self._train.drop_stale(), *self._eval.drop_stale()]
             self._logger.add(self._stats.result())
@@ -159,12 +192,28 @@ class Scoreboard:
         former = self._journal.former if restored else []
         for entry in (*former, *self._journal.entries):
             if entry.number > self._noted:
-                self._apply(entry.method, entry.payload)
+                self._redo(entry)
+
+    def _redo(self, entry: Entry) -> None:
+        """Apply a call again; one that was rejected when it came is so again."""
+        try:
+            self._apply(entry.method, entry.payload)
+        except Exception as error:
+            text = f"The logger rejected a call of {entry.method} again: {error}"
+            elements.print(text, color="yellow", flush=True)
 
     def _note(self, method: str, payload: Any) -> None:
+        """Take a call and write it down; waits for room to do so."""
+        self._room.retry(partial(self._try_note, method, payload))
+
+    def _try_note(self, method: str, payload: Any) -> None:
         with self._lock:
-            self._apply(method, payload)  # First, so that what fails is not noted.
             self._journal.append(method, payload)
+            try:
+                self._apply(method, payload)
+            except BaseException:
+                self._journal.undo()  # What is rejected is not noted.
+                raise
 
     def _apply(self, method: str, payload: Any) -> None:
         """Take a call, or raise and be as before: all that can fail comes first."""

@@ -217,7 +217,7 @@ class Members:
     def _write(self) -> None:
         numbers = {n: m.numbers for n, m in self._members.items() if m.role == ENV}
         tree = {formats.VERSION: VERSION, "members": numbers}
-        files.write_text(self._path, json.dumps(tree, indent=1) + "\n")
+        files.write_status(self._path, json.dumps(tree, indent=1) + "\n")
 
 
 def read(path: str | os.PathLike) -> dict[str, list[int]]:

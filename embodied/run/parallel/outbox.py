@@ -92,15 +92,22 @@ class Outbox:
             raise
         self._sent.put((steps, count, future))
 
-    def flush(self) -> None:
-        """Wait until everything has arrived."""
+    @property
+    def pending(self) -> int:
+        """Batches on their way."""
+        return self._pending
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything has arrived; False after `timeout` seconds."""
         with self._changed:
             self._flushed = True
-            self._changed.wait_for(lambda: not self._pending)
+            if not self._changed.wait_for(lambda: not self._pending, timeout):
+                return False
         self._sent.put(None)
         self._thread.join()
         if self._error:
             raise self._error
+        return True
 
     def _done(self, amount: int) -> bool:
         return self.total >= amount or self._error is not None

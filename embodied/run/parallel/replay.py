@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from embodied import rpc
-from embodied.core import base
+from embodied.core import base, disk
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
@@ -71,6 +71,8 @@ def parallel_replay(
         serve(server, store, checkpoint, logger, args, ctx)
         store.turn_away()
         checkpoint.save(wait=True)
+        for steps in store.unlogged():  # Of an agent that died, perhaps.
+            logger.tran(steps)
         logger.add(store.stats())
         logger.flush()
         ending.done()
@@ -138,6 +140,7 @@ class ReplayStore:
         self._actor = 0  # Number of the newest actor.
         self._paid: deque[tuple] = deque(maxlen=MAX_PAID)  # Draws that spent credit.
         self._adding = threading.Lock()
+        self._room = disk.Room("replay")
         self._timer = Timer()
         self._usage = Usage(args.usage)
 
@@ -149,6 +152,7 @@ class ReplayStore:
         there is a learner again: inserts are limited.
         """
         self._limiter.open(False)
+        self._room.give_up(False)
         with self._adding:
             actor = self._actor + 1 if actor is None else actor
             self._actor = max(self._actor, actor)
@@ -157,6 +161,11 @@ class ReplayStore:
                 "total": self._replay.total,
                 "unlogged": list(self._unlogged),
             }
+
+    def unlogged(self) -> list[base.Batch]:
+        """Stored steps that the logger may not have."""
+        with self._adding:
+            return list(self._unlogged)
 
     def logged(self, step: int) -> None:
         """Forget what was kept for the logger up to a number of training steps."""
@@ -220,8 +229,12 @@ class ReplayStore:
             self._replay.update(data)
 
     def drain(self) -> None:
-        """Accept steps that are on their way although the learner has stopped."""
+        """Accept steps that are on their way although the learner has stopped.
+
+        As the run ends, those that find no room are rejected and no longer wait.
+        """
         self._limiter.open()
+        self._room.give_up()
 
     def stats(self) -> base.Metrics:
         """Metrics since the last call."""
@@ -253,6 +266,7 @@ class ReplayStore:
     def turn_away(self) -> None:
         """Wake blocked callers with an error."""
         self._limiter.close()
+        self._room.give_up()
 
     def close(self) -> None:
         """Release the directories."""
@@ -262,15 +276,23 @@ class ReplayStore:
     def _add(
         self, replay: base.Replay, steps: base.Batch, count: int, actor: int | None
     ) -> None:
+        """Store steps once the limiter allows it and the disk has room.
+
+        The server runs one call at a time, so steps that wait keep their order.
+        """
+
+        def store() -> int:
+            with self._adding, self._timer.section("add"):
+                replaced = self._is_replaced(actor)
+                return 0 if replaced else self._store(replay, steps, count)
+
         limiter = self._limiter if replay is self._replay else None
         if limiter:
             with self._timer.section("insert_wait"):
                 limiter.insert(count)
         added = 0
         try:
-            with self._adding, self._timer.section("add"):
-                if not self._is_replaced(actor):
-                    added = self._store(replay, steps, count)
+            added = self._room.retry(store)
         finally:
             if limiter and added < count:
                 limiter.take_back(count - added)

@@ -1,4 +1,4 @@
-"""Ends what other supervisors run: roles at explicit addresses, and environments."""
+"""Ends what other supervisors run, and says what was not saved at the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import elements
 
 from embodied import rpc
+from embodied.core import base, checkpoint, runfiles
+from embodied.run import restore
 from embodied.run.parallel import connections
 from embodied.run.settings import RunSettings
 
@@ -49,6 +51,23 @@ def end_role(
     if isinstance(error, rpc.RemoteError):
         text = f"The {name} at {address} did not end well: {error.kind}"
         elements.print(f"{text}: {error.message}", color="yellow", flush=True)
+
+
+def describe_saved(role: str, args: RunSettings) -> str:
+    """What a run resumes from whose role ended before it had saved, if anything."""
+    if role != runfiles.AGENT:
+        return f"What the {role} has acknowledged is kept; the same command resumes."
+    try:
+        newest = checkpoint.complete(restore.directory(args))[-1]
+        saved = time.localtime(checkpoint.read_meta(newest)["time"])
+        state = checkpoint.read_item(newest.parent, "learner")
+    except (IndexError, KeyError, OSError, base.SetupError):
+        return ""  # It had not begun to learn.
+    return (
+        f"What the agent has learned since {time.strftime('%F %T', saved)} "
+        f"(step {state['step']:,}, update {state['updates']:,}) is lost; the same "
+        f"command resumes from {newest}."
+    )
 
 
 def _look(future: rpc.Future) -> None:

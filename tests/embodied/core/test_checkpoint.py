@@ -16,6 +16,7 @@ from embodied.core.checkpoint import (
     complete,
     read_item,
 )
+from embodied.core.disk import DiskFullError
 
 
 class Item:
@@ -121,6 +122,25 @@ def test_a_failed_write_is_raised_and_keeps_the_last_one(tmp_path):
         checkpoint.wait()
     checkpoint.load()
     assert item.value == 1
+
+
+@pytest.mark.process
+def test_a_full_disk_is_reported_and_the_next_checkpoint_is_tried(small_disk, capfd):
+    disk = small_disk(2)
+    item = Item(np.zeros(1 << 18, np.uint8))
+    checkpoint = Checkpoint(disk / "ckpt", {"a": item})
+    checkpoint.save(wait=True)
+    item.value = np.zeros(1 << 22, np.uint8)
+    for _ in range(2):
+        checkpoint.save()
+    with pytest.raises(DiskFullError, match=f"the file system {disk} has"):
+        checkpoint.save(wait=True)
+    assert capfd.readouterr().out.count("waits: no room for a checkpoint") == 1
+    assert [path.name for path in (disk / "ckpt").iterdir()] == ["00000001"]
+    item.value = np.ones(1, np.uint8)
+    checkpoint.save()
+    checkpoint.close()
+    assert len(complete(disk / "ckpt")) == 2
 
 
 def test_load_or_save(tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from embodied.core.checkpoint import Checkpoint, Codec
+from embodied.core.disk import DiskFullError
 from embodied.jax import orbax_tree
 
 
@@ -26,3 +28,18 @@ def test_round_trip(tmp_path):
 def test_refuses_what_it_cannot_store(tmp_path):
     with pytest.raises(TypeError, match="cannot store set at '/x'"):
         orbax_tree.write(tmp_path / "ckpt", {"x": {1, 2}})
+
+
+@pytest.mark.process
+def test_a_checkpoint_on_a_full_disk_fails_as_any_other(small_disk):
+    class Item:
+        codec = Codec(orbax_tree.write, orbax_tree.read)
+
+        def save(self):
+            return np.random.default_rng(0).random(1 << 20)
+
+    disk = small_disk(2)
+    checkpoint = Checkpoint(disk / "ckpt", {"agent": Item()})
+    with pytest.raises(DiskFullError, match="no room for a checkpoint"):
+        checkpoint.save(wait=True)
+    assert not list((disk / "ckpt").iterdir())

@@ -19,7 +19,7 @@ from embodied.core.base import SetupError
 from embodied.process import signals, supervisor
 from embodied.process.context import FinalError
 from embodied.process.supervisor import Role, RoleError, Supervisor
-from embodied.process.worker import Worker
+from embodied.process.worker import UnsavedError, Worker
 
 
 def write(path, text):
@@ -111,6 +111,25 @@ def silent(ctx):
     threading.Event().wait()
 
 
+def kill_at_stop(path, name, ctx):
+    """Kills another role while the run ends."""
+    write(path, f"killer {os.getpid()}")
+    ctx.wait_stop()
+    pids = [line.split()[1] for line in lines(path) if line.startswith(f"{name} ")]
+    os.kill(int(pids[-1]), signal.SIGKILL)
+
+
+def wait_for_receiver(path, name, ctx):
+    """Ends once another role is there for the second time, or is gone."""
+    write(path, f"sender {os.getpid()}")
+    ctx.wait_stop()
+    while not ctx.gone(name):
+        if sum(line.startswith(f"{name} ") for line in lines(path)) == 2:
+            return write(path, "sender saw it again")
+        time.sleep(0.02)
+    write(path, "sender saw it gone")
+
+
 def children():
     return psutil.Process().children(recursive=True)
 
@@ -126,6 +145,15 @@ def test_a_role_that_returns_completes_the_run(tmp_path):
     assert supervisor.run() == "counter completed the run"
     assert lines(log)[-1] == "worker stopped"
     assert not [child for child in children() if "spawn_main" in str(child.cmdline())]
+
+
+def test_a_status_that_cannot_be_written_does_not_end_the_run(tmp_path, caplog):
+    log = tmp_path / "log"
+    (tmp_path / "file").touch()
+    roles = [Role("counter", complete_after, (log, 0))]
+    status = tmp_path / "file" / "roles.json"
+    assert Supervisor(roles, status).run() == "counter completed the run"
+    assert f"Cannot write {status}" in caplog.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, None])
@@ -274,6 +302,81 @@ def test_a_role_that_does_not_stop_is_killed(tmp_path, capfd):
     )
     supervisor.run()
     assert "deaf does not stop, killing it" in capfd.readouterr().out
+
+
+def saved():
+    return "It has a checkpoint of step 7."
+
+
+def test_a_role_that_dies_before_its_turn_to_save_is_reported(tmp_path):
+    log = tmp_path / "log"
+    agent = Role("agent", forever, (log, "agent"), 1, essential=True, saved=saved)
+    roles = [
+        Role("killer", kill_at_stop, (log, "agent")),
+        agent,
+        Role("replay", forever, (log, "replay"), 2, essential=True),
+        Role("counter", complete_after, (log, 3), stage=3),
+    ]
+    with pytest.raises(UnsavedError) as info:
+        Supervisor(roles).run()
+    words = "role 'agent' ended before it had saved everything: died with SIGKILL\n"
+    assert str(info.value) == words + saved()
+    assert lines(log)[-1] == "replay stopped"
+
+
+def test_a_role_that_waits_for_its_restart_at_the_end_is_reported(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(Supervisor, "BACKOFF", (600.0,))
+    log = tmp_path / "log"
+    roles = [
+        Role("agent", crash, (log, signal.SIGKILL, 1), 1, essential=True),
+        Role("counter", complete_after, (log, 2)),
+    ]
+    ending = threading.Timer(0, end_when_printed, [log, "agent failed", capfd])
+    ending.start()
+    with pytest.raises(UnsavedError, match=r"'agent' ended before .* SIGKILL"):
+        Supervisor(roles).run()
+    ending.join()
+
+
+def end_when_printed(log, text, capfd):
+    """Complete the run once the supervisor has printed a text."""
+    printed = ""
+    while text not in printed:
+        time.sleep(0.02)
+        printed += capfd.readouterr().out
+    write(log, "end")
+
+
+def test_a_receiver_that_dies_at_the_end_is_restarted_and_stops_in_its_stage(
+    tmp_path, capfd
+):
+    log = tmp_path / "log"
+    logger = Role("logger", forever, (log, "logger"), 2, essential=True, receives=True)
+    roles = [
+        Role("killer", kill_at_stop, (log, "logger")),
+        Role("sender", wait_for_receiver, (log, "logger"), 1, grace=600.0),
+        logger,
+        Role("counter", complete_after, (log, 3), stage=3),
+    ]
+    assert Supervisor(roles).run() == "counter completed the run"
+    assert "sender saw it again" in lines(log)
+    assert lines(log)[-1] == "logger stopped"
+
+
+def test_no_role_waits_for_one_that_is_gone(tmp_path, capfd):
+    log = tmp_path / "log"
+    options = {"essential": True, "receives": True, "budget": 0}
+    roles = [
+        Role("killer", kill_at_stop, (log, "replay")),
+        Role("sender", wait_for_receiver, (log, "replay"), 1, grace=600.0),
+        Role("replay", forever, (log, "replay"), 2, **options),
+        Role("counter", complete_after, (log, 3), stage=3),
+    ]
+    with pytest.raises(UnsavedError, match="'replay' ended before"):
+        Supervisor(roles).run()
+    assert lines(log)[-1] == "sender saw it gone"
 
 
 def test_a_silent_part_is_not_hidden_by_a_busy_one(tmp_path, capfd):

@@ -5,7 +5,6 @@ import errno
 import gc
 import os
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -215,20 +214,15 @@ def test_full_disk_simulated(tmp_path, monkeypatch):
 
 
 @pytest.mark.process
-def test_full_disk_for_real(tmp_path):
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
-    if os.getuid() or not shutil.which("mount") or subprocess.call(mount):
-        pytest.skip("cannot mount a small file system")
-    try:
-        replay = Replay(length=3, capacity=10_000, directory=tmp_path, chunksize=8)
-        stored, expect = check_full(replay)
-        replay.close()
-        replay = Replay(length=3, capacity=10_000, directory=tmp_path, chunksize=8)
-        assert stored_codes(replay) == expect
-        assert stored > 8
-        replay.close()
-    finally:
-        subprocess.check_call(["umount", "-l", str(tmp_path)])
+def test_full_disk_for_real(small_disk):
+    options = {"capacity": 10_000, "directory": small_disk(2), "chunksize": 8}
+    replay = Replay(length=3, **options)
+    stored, expect = check_full(replay)
+    replay.close()
+    replay = Replay(length=3, **options)
+    assert stored_codes(replay) == expect
+    assert stored > 8
+    replay.close()
 
 
 @pytest.mark.process
@@ -309,6 +303,15 @@ def test_needs_no_file_descriptor_per_chunk(tmp_path):
     fill(replay, 2, 0, 400)
     assert len(os.listdir("/proc/self/fd")) < 100
     replay.close()
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_ten_thousand_streams_need_no_file_descriptor_each(tmp_path):
+    script = Path(__file__).with_name("many_streams.py")
+    command = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="needs Linux")

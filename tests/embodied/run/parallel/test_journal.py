@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from embodied.core.disk import DiskFullError
 from embodied.run.parallel.journal import Journal
 
 
@@ -130,10 +131,33 @@ def test_a_full_disk_leaves_no_half_entry(path, cleared):
         journal.clear()
     before = path.read_bytes()
     file, journal._file = journal._file, FullDisk(journal._file)
-    with pytest.raises(OSError, match="cannot write"):
+    with pytest.raises(OSError, match="no room for metrics"):
         journal.append("add", {"x": "too much"})
     assert path.read_bytes() == before
     journal._file = file
     journal.append("add", {"x": "after"})
     expected = ["after"] if cleared else ["before", "after"]
     assert [entry.payload["x"] for entry in reopen(path)] == expected
+
+
+def test_an_entry_that_is_undone_is_not_there(path):
+    journal = Journal(path)
+    journal.append("add", {"x": 1})
+    journal.append("add", {"x": 2})
+    journal.undo()
+    journal.append("add", {"x": 3})
+    assert [(e.number, e.payload["x"]) for e in reopen(path)] == [(1, 1), (2, 3)]
+
+
+@pytest.mark.process
+def test_a_full_disk_leaves_whole_entries(small_disk):
+    disk = small_disk(1)
+    journal = Journal(disk / "journal")
+    journal.append("add", {"x": 1})
+    with pytest.raises(DiskFullError, match=f"the file system {disk} has"):
+        journal.append("add", {"x": np.zeros(1 << 20, np.uint8)})
+    journal.append("add", {"x": 2})
+    assert [(e.number, e.payload["x"]) for e in reopen(journal._path)] == [
+        (1, 1),
+        (2, 2),
+    ]
