@@ -8,13 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import elements
 
 from embodied import rpc
 from embodied.core import base, pickling
 from embodied.core.clock import Seconds
+from embodied.metrics import summary
 from embodied.process.context import Context, StoppedError
 from embodied.run.settings import RunSettings
 
@@ -22,6 +23,9 @@ TELL_AFTER = 5.0  # Seconds of waiting for a role before a message says so.
 END_TIMEOUT = 60.0  # Seconds to save everything at the end.
 FLUSH = 60.0  # Seconds that the last metrics may take to arrive.
 FLUSH_AWAY = 2.0  # The same if the logger is not there.
+MAX_BYTES = 64 << 20  # Metrics of one sender on their way to the logger.
+MAX_CALLS = 256  # The same in calls.
+DROPPED = "parallel/dropped_metrics"  # Metrics that did not reach the logger.
 
 # Clients of a run over a network; each has a key of its own (see docs/rpc.md).
 CORE = "core"  # Agent, replay, logger and launcher: calls every server.
@@ -150,32 +154,66 @@ class Ending:
         self._done.set()
 
 
+class Sent(NamedTuple):
+    """A call with metrics."""
+
+    future: rpc.Future
+    nbytes: int
+    metrics: int  # How many are lost if it fails.
+
+
 class LoggerLink:
-    """Sends metrics and steps to the logger; warns once if it rejects something."""
+    """Sends metrics and steps to the logger without waiting for it.
+
+    Metrics that do not arrive, or exceed what may be on its way, are dropped; the next
+    ones tell how many.
+    """
 
     def __init__(self, name: str, args: RunSettings, ctx: Context):
         self._client = connect(args.logger_addr, name, args, ctx)
-        # The replay keeps steps until the logger has them, so a logger may take long.
-        self._tran_timeout = args.agent_timeout
+        self._timeout = args.agent_timeout  # Long enough for another logger to start.
         self._source = secrets.token_hex(8)
         self._sent = 0  # Metrics, which are numbered, so that none counts twice.
-        self._futures: deque[rpc.Future] = deque()
+        self._flight: deque[Sent] = deque()
+        self._nbytes = 0  # In flight.
+        self._dropped = 0  # Metrics, since some arrived.
         self._lock = threading.Lock()
         self._warned = False
 
     def add(self, metrics: base.Metrics) -> None:
+        """Send metrics, or drop them if too much is on its way."""
+        nbytes = sum(summary.size((0, *item)) for item in metrics.items())
         with self._lock:
+            self._collect()
+            full = self._nbytes + nbytes > MAX_BYTES or len(self._flight) >= MAX_CALLS
+            if self._flight and full:
+                self._drop(len(metrics), "it is late")
+                return
+            count = len(metrics) + self._dropped
+            if self._dropped:
+                metrics = {**metrics, DROPPED: self._dropped}
+                self._dropped = 0
             self._sent += 1
-            self._keep(self._client.add(metrics, (self._source, self._sent)))
+            numbered = (metrics, (self._source, self._sent))
+            future = self._client.call("add", numbered, timeout=self._timeout)
+            self._flight.append(Sent(future, nbytes, count))
+            self._nbytes += nbytes
 
     def tran(self, steps: base.Batch) -> rpc.Future:
-        with self._lock:
-            future = self._client.call("tran", (steps,), timeout=self._tran_timeout)
-            return self._keep(future)
+        """Send steps; the caller bounds how many are on their way."""
+        return self._client.call("tran", (steps,), timeout=self._timeout)
+
+    def seen(self) -> rpc.Future:
+        """Ask which steps the logger has."""
+        return self._client.call("seen", timeout=self._timeout)
 
     def stats(self) -> base.Metrics:
         """Figures of the client."""
         return self._client.stats()
+
+    def patience(self) -> float:
+        """Seconds to wait until everything has arrived; few if the logger is gone."""
+        return FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
 
     def close(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""
@@ -184,28 +222,33 @@ class LoggerLink:
 
     def flush(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""
-        patience = FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + self.patience()
         with self._lock:
-            while self._futures:
-                future = self._futures.popleft()
-                self._check(future, max(0.0, deadline - time.monotonic()))
+            while self._flight:
+                self._settle(max(0.0, deadline - time.monotonic()))
 
-    def _keep(self, future: rpc.Future) -> rpc.Future:
-        """Check what is done, and later this call. Needs the lock."""
-        self._futures.append(future)
-        while self._futures and self._futures[0].done():
-            self._check(self._futures.popleft())
-        return future
+    def _collect(self) -> None:
+        """Take the answers there are. Needs the lock."""
+        while self._flight and self._flight[0].future.done():
+            self._settle()
 
-    def _check(self, future: rpc.Future, timeout: float | None = None) -> None:
+    def _settle(self, timeout: float | None = None) -> None:
+        """Take the next answer. Needs the lock."""
+        future, nbytes, metrics = self._flight.popleft()
+        self._nbytes -= nbytes
         try:
             error = future.exception(timeout)
         except TimeoutError as late:
             error = late
-        if error and not self._warned:
+        if error:
+            self._drop(metrics, str(error))
+
+    def _drop(self, count: int, reason: str) -> None:
+        self._dropped += count
+        if not self._warned:
             self._warned = True
-            elements.print(f"The logger refused something: {error}", color="yellow")
+            text = f"Metrics did not reach the logger: {reason}. {DROPPED} counts them."
+            elements.print(text, color="yellow", flush=True)
 
 
 def keys_directory(args: RunSettings) -> pathlib.Path:

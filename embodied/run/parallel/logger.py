@@ -13,7 +13,7 @@ import numpy as np
 from embodied.core import base, runfiles
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
-from embodied.core.episodes import EpisodeTracker
+from embodied.core.episodes import Episode, EpisodeTracker
 from embodied.core.usage import Processes, Usage
 from embodied.metrics.summary import kind
 from embodied.process.context import Context
@@ -21,7 +21,7 @@ from embodied.run import restore
 from embodied.run.parallel import connections, routing
 from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
 from embodied.run.parallel.journal import Journal
-from embodied.run.parallel.outbox import STEP
+from embodied.run.parallel.outbox import PARTIAL, STEP
 from embodied.run.parallel.steps import StepsError, receive
 from embodied.run.settings import Given, RunSettings
 
@@ -42,6 +42,7 @@ def parallel_logger(
     ending = connections.Ending(ctx)
     server.bind("add", board.add)
     server.bind("tran", board.tran)
+    server.bind("seen", board.seen)
     server.bind("end", ending)
     server.start(block=False)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
@@ -107,9 +108,18 @@ class Scoreboard:
         """Steps that the replay has stored, with the number of all training steps.
 
         Without that number (`step`), the training steps that arrive here are counted.
-        Steps without `seq` count again if the call is repeated.
+        Steps without `seq` count again if the call is repeated. Of `partial` steps the
+        values to log are unknown, so that only the score of their episode is.
         """
         self._note("tran", steps)
+
+    def seen(self) -> base.Batch:
+        """Environments and the number of the last step of each."""
+        with self._lock:
+            return {
+                routing.ENVID: np.array(list(self._seqs), np.int64),
+                routing.SEQ: np.array(list(self._seqs.values()), np.int64),
+            }
 
     def write(self) -> None:
         """Hand everything since the last call to the outputs, and save."""
@@ -179,8 +189,9 @@ class Scoreboard:
         else:
             arrays = receive(payload, NEEDED)
             total = arrays.pop(STEP, None)
+            partial = bool(arrays.pop(PARTIAL, False))
             _check_arrays(arrays)
-            self._add_steps(arrays, None if total is None else int(total))
+            self._add_steps(arrays, None if total is None else int(total), partial)
 
     def _add_metrics(self, metrics: base.Metrics) -> None:
         for name, value in metrics.items():
@@ -190,7 +201,7 @@ class Scoreboard:
         self._logger.add(metrics)
         self._bottleneck.see(metrics)
 
-    def _add_steps(self, steps: base.Batch, total: int | None) -> None:
+    def _add_steps(self, steps: base.Batch, total: int | None, partial: bool) -> None:
         """Count steps that are new; a step may be sent again after a restart."""
         envids, seqs = steps[routing.ENVID].tolist(), steps[routing.SEQ].tolist()
         new = np.array(list(map(self._is_new, envids, seqs)), bool)
@@ -199,8 +210,15 @@ class Scoreboard:
         if total is None:
             total = step + int(np.count_nonzero(new & ~is_eval))
         self._logger.step.load(max(total, step))
-        self._add_rows(steps, new & ~is_eval, self._train, "")
-        self._add_rows(steps, new & is_eval, self._eval, "eval/")
+        for chosen, tracker, prefix in (
+            (~is_eval, self._train, ""),
+            (is_eval, self._eval, "eval/"),
+        ):
+            rows = new & chosen
+            if rows.any():
+                part = {key: value[rows] for key, value in steps.items()}
+                workers = part[routing.ENVID].tolist()
+                self._log(tracker.add_batch(part, workers, partial), prefix)
 
     def _is_new(self, envid: int, seq: int) -> bool:
         if seq == routing.UNNUMBERED:
@@ -210,13 +228,8 @@ class Scoreboard:
         self._seqs[envid] = seq
         return True
 
-    def _add_rows(
-        self, steps: base.Batch, rows: np.ndarray, tracker: EpisodeTracker, prefix: str
-    ) -> None:
-        if not rows.any():
-            return
-        part = {key: value[rows] for key, value in steps.items()}
-        for episode in tracker.add_batch(part, part[routing.ENVID].tolist()):
+    def _log(self, episodes: Sequence[Episode], prefix: str) -> None:
+        for episode in episodes:
             self._logger.add(episode.metrics(), prefix=f"{prefix}episode")
             self._logger.add(episode.videos, prefix=f"{prefix}epstats")
             self._stats.add(connections.prefixed(f"{prefix}epstats", episode.stats))
