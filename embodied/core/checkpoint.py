@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from embodied.core import base, files, treefile
@@ -51,11 +51,14 @@ class Checkpoint:
         items: Mapping[str, Any],
         keep: int = 2,
         meta: Mapping[str, Any] | None = None,
+        added: Collection[str] = (),
     ):
+        """`added` are items that checkpoints of earlier releases lack."""
         assert keep >= 1, keep
         self._directory = pathlib.Path(directory)
         self._items = dict(items)
         self._keep = keep
+        self._added = added
         self._meta = dict(meta or {})
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._pending: concurrent.futures.Future | None = None
@@ -80,14 +83,15 @@ class Checkpoint:
         newest = self._newest()
         meta = read_meta(newest)
         missing = set(self._items) - set(meta["items"])
-        if missing:
+        if missing - set(self._added):
             raise CheckpointError(
                 f"checkpoint {newest} has no {sorted(missing)}, only "
                 f"{sorted(meta['items'])}: it was written by another kind of run; "
                 "choose another --logdir"
             )
         for name, item in self._items.items():
-            item.load(_read(newest, name, _codec(item)))
+            if name not in missing:
+                item.load(_read(newest, name, _codec(item)))
 
     def load_or_save(self) -> bool:
         """Restore if there is a checkpoint, else write the first; True if restored."""

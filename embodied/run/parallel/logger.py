@@ -24,6 +24,7 @@ from embodied.run.parallel.journal import Journal
 from embodied.run.parallel.outbox import PARTIAL, STEP
 from embodied.run.parallel.steps import StepsError, receive
 from embodied.run.settings import Given, RunSettings
+from embodied.run.written import Written
 
 MAX_SENDERS = 256  # Whose last number is kept; a role that restarts is a new one.
 NEEDED = (base.REWARD, base.IS_FIRST, base.IS_LAST)  # To follow episodes.
@@ -80,6 +81,7 @@ class Scoreboard:
         self, logger: elements.Logger, directory: pathlib.Path, args: RunSettings
     ):
         self._logger = logger
+        self._written = Written(logger)
         self._lock = threading.Lock()  # The logger is not safe for threads.
         self._train = EpisodeTracker(args.episode_timeout, record=0)
         self._eval = EpisodeTracker(args.episode_timeout, record=args.envs)
@@ -135,7 +137,6 @@ class Scoreboard:
             self._journal.clear()
 
     def save(self) -> dict[str, Any]:
-        outputs = self._logger.outputs
         return {
             "step": int(self._logger.step),
             "noted": self._noted,
@@ -143,7 +144,7 @@ class Scoreboard:
             "eval": self._eval.save(),
             "seqs": {str(envid): seq for envid, seq in self._seqs.items()},
             "senders": dict(self._senders),
-            "outputs": [o.save() if hasattr(o, "save") else None for o in outputs],
+            "outputs": self._written.save(),
         }
 
     def load(self, data: dict[str, Any]) -> None:
@@ -153,9 +154,7 @@ class Scoreboard:
         self._eval.load(data["eval"])
         self._seqs = {int(envid): seq for envid, seq in data["seqs"].items()}
         self._senders = dict(data.get("senders", {}))  # Not in runs of release 0.1.
-        for output, written in zip(self._logger.outputs, data["outputs"], strict=False):
-            if written is not None and hasattr(output, "load"):
-                output.load(written)
+        self._written.load(data["outputs"])
 
     def close(self) -> None:
         self._checkpoint.close()
