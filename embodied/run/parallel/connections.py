@@ -179,6 +179,7 @@ class LoggerLink:
         self._dropped = 0  # Metrics, since some arrived.
         self._lock = threading.Lock()
         self._warned = False
+        self._deadline: float | None = None  # Of the end.
 
     def add(self, metrics: base.Metrics) -> None:
         """Send metrics, or drop them if too much is on its way."""
@@ -212,8 +213,11 @@ class LoggerLink:
         return self._client.stats()
 
     def patience(self) -> float:
-        """Seconds to wait until everything has arrived; few if the logger is gone."""
-        return FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
+        """Seconds left, since the first call, to wait until everything has arrived."""
+        if self._deadline is None:
+            patience = FLUSH if self._client.stats()["connected"] else FLUSH_AWAY
+            self._deadline = time.monotonic() + patience
+        return max(0.0, self._deadline - time.monotonic())
 
     def close(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""
@@ -222,10 +226,9 @@ class LoggerLink:
 
     def flush(self) -> None:
         """Wait until everything has arrived, but not for a logger that is gone."""
-        deadline = time.monotonic() + self.patience()
         with self._lock:
             while self._flight:
-                self._settle(max(0.0, deadline - time.monotonic()))
+                self._settle(self.patience())
 
     def _collect(self) -> None:
         """Take the answers there are. Needs the lock."""
