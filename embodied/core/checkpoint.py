@@ -17,7 +17,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import elements
@@ -59,11 +59,14 @@ class Checkpoint:
         items: Mapping[str, Any],
         keep: int = 2,
         meta: Mapping[str, Any] | None = None,
+        added: Collection[str] = (),
     ):
+        """`added` are items that checkpoints of earlier releases lack."""
         assert keep >= 1, keep
         self._directory = pathlib.Path(directory)
         self._items = dict(items)
         self._keep = keep
+        self._added = added
         self._meta = dict(meta or {})
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._room = disk.Room(f"next checkpoint in {self._directory}")
@@ -102,8 +105,8 @@ class Checkpoint:
             aside = damaged.with_name(DAMAGED + damaged.name)
             shutil.rmtree(aside, ignore_errors=True)
             damaged.rename(aside)
-        for name, item in self._items.items():
-            item.load(trees[name])
+        for name, tree in trees.items():
+            self._items[name].load(tree)
 
     def load_or_save(self) -> bool:
         """Restore if there is a checkpoint, else write the first; True if restored."""
@@ -130,14 +133,17 @@ class Checkpoint:
         """The trees of all items."""
         stored = read_meta(checkpoint)["items"]
         missing = set(self._items) - set(stored)
-        if missing:
+        if missing - set(self._added):
             raise CheckpointError(
                 f"checkpoint {checkpoint} has no {sorted(missing)}, only "
                 f"{sorted(stored)}: it was written by another kind of run; choose "
                 "another --logdir"
             )
-        items = self._items.items()
-        return {name: _read(checkpoint, name, _codec(item)) for name, item in items}
+        return {
+            name: _read(checkpoint, name, _codec(item))
+            for name, item in self._items.items()
+            if name not in missing
+        }
 
     def _write(self, trees: dict[str, Any]) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)

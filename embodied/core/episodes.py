@@ -12,6 +12,9 @@ from embodied.core import base
 
 # Frames kept of the recorded worker's episode, so that a long one costs no memory.
 MAX_FRAMES = 1000
+# Seconds without any step after which the run itself holds its environments back, as it
+# compiles, learns or is suspended.
+PAUSE = 1.0
 
 
 class Episode(NamedTuple):
@@ -35,6 +38,7 @@ class _Record:
         self.score = 0.0
         self.length = 0
         self.updated = now
+        self.partial = False  # Values to log or images of some steps are unknown.
         self.logs: dict[str, list[float]] = {}
         self.frames: dict[str, list[np.ndarray]] = {}
 
@@ -43,7 +47,8 @@ class EpisodeTracker:
     """Follows the steps of many workers and returns their episodes as they complete.
 
     An episode counts only if it was seen from its first step to its last. One that
-    stays silent for `timeout` seconds is dropped, since its environment is gone.
+    stays silent for `timeout` seconds while others have steps is dropped, since its
+    environment is gone. Time without steps of any does not count.
     """
 
     def __init__(
@@ -55,14 +60,22 @@ class EpisodeTracker:
         self._timeout = timeout
         self._record = record  # Worker whose image observations are kept as videos.
         self._now = now
+        self._time = 0.0  # Seconds with steps, until the last one at `_last`.
+        self._last = now()
         self._records: dict[int, _Record] = {}
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def add_batch(self, steps: base.Batch, workers: Sequence[int]) -> list[Episode]:
-        """Take one step per worker, leaves [N, ...]; return what completed."""
-        now = self._now()
+    def add_batch(
+        self, steps: base.Batch, workers: Sequence[int], partial: bool = False
+    ) -> list[Episode]:
+        """Take steps of workers, leaves [N, ...]; return what completed.
+
+        Of episodes with `partial` steps, which lack values, only the score counts.
+        """
+        now = self._time = self._clock()
+        self._last = self._now()
         rewards = np.asarray(steps[base.REWARD], np.float64).tolist()
         firsts = np.asarray(steps[base.IS_FIRST]).tolist()
         lasts = np.asarray(steps[base.IS_LAST]).tolist()
@@ -75,6 +88,7 @@ class EpisodeTracker:
             if record is None:
                 continue
             record.updated = now
+            record.partial |= partial
             record.score += rewards[index]
             record.length += not firsts[index]
             for key, values in logs.items():
@@ -87,7 +101,7 @@ class EpisodeTracker:
 
     def drop_stale(self) -> list[int]:
         """Forget episodes silent for `timeout` seconds; return their workers."""
-        limit = self._now() - self._timeout
+        limit = self._clock() - self._timeout
         stale = [w for w, record in self._records.items() if record.updated < limit]
         for worker in stale:
             del self._records[worker]
@@ -96,16 +110,26 @@ class EpisodeTracker:
     def save(self) -> dict[str, Any]:
         """Unfinished episodes, without their videos."""
         return {
-            str(worker): {"score": r.score, "length": r.length, "logs": dict(r.logs)}
+            str(worker): {
+                "score": r.score,
+                "length": r.length,
+                "partial": r.partial,
+                "logs": dict(r.logs),
+            }
             for worker, r in self._records.items()
         }
 
     def load(self, data: dict[str, Any]) -> None:
         """Resume unfinished episodes."""
         for worker, saved in data.items():
-            record = self._records[int(worker)] = _Record(self._now())
+            record = self._records[int(worker)] = _Record(self._clock())
             record.score, record.length = saved["score"], saved["length"]
+            record.partial = saved.get("partial", False)  # Not in runs of release 0.1.
             record.logs = {key: list(values) for key, values in saved["logs"].items()}
+
+    def _clock(self) -> float:
+        """Seconds in which steps came, with a short pause after the last one."""
+        return self._time + min(self._now() - self._last, PAUSE)
 
     def _add_frames(self, record: _Record, steps: base.Batch, index: int) -> None:
         for key, value in steps.items():
@@ -126,6 +150,8 @@ def _scalars(steps: base.Batch) -> dict[str, list[float]]:
 
 
 def _finish(record: _Record, worker: int) -> Episode:
+    if record.partial:
+        return Episode(worker, record.score, record.length, {}, {})
     stats = {}
     for key, values in record.logs.items():
         stats[f"{key}/avg"] = float(np.mean(values))

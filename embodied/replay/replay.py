@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 
 from embodied.core import base, formats
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
-from embodied.replay import writeback
+from embodied.replay import tail, writeback
 from embodied.replay.chunk import Chunk
 from embodied.replay.combining import CombiningLock
 from embodied.replay.compressor import Compressor
@@ -141,6 +141,21 @@ class Replay(base.Replay):
                 encoder = self._encoder
             assert encoder is not None
             return self._reader.read(spots, encoder.records, self.length)
+
+    def after(
+        self,
+        seqs: Mapping[int, int],
+        keys: Sequence[str],
+        amount: int,
+        default: int = -1,
+    ) -> tail.Tail:
+        """The oldest `amount` steps that follow the numbers of their workers in `seqs`.
+
+        All other workers have the number `default`. Evicted steps are left out.
+        """
+        with self._lock:
+            stored = [(chunk, chunk.count) for chunk in self._index.chunks.values()]
+        return tail.read(stored, self._store.limit, seqs, default, keys, amount)
 
     def update(self, data: Batch) -> None:
         """Write values back into stored steps by `stepid`; evicted steps are skipped.

@@ -17,6 +17,7 @@ from embodied.run.evaluator import Evaluator
 from embodied.run.learner import Learner, MakeStream
 from embodied.run.settings import Given, RunSettings
 from embodied.run.stop import Stop
+from embodied.run.written import Written
 
 
 def train(
@@ -85,7 +86,10 @@ class Trainer:
         self._due_report = Seconds(args.report_every)
         self._due_save = Seconds(args.save_every)
         self._checkpoint = Checkpoint(
-            restore.directory(args), self._items(agent), meta=restore.meta(args)
+            restore.directory(args),
+            self._items(agent),
+            meta=restore.meta(args),
+            added=("written",),
         )
         restore.restore(self._checkpoint, agent, replay, args)
         self._collector = Collector(
@@ -113,16 +117,15 @@ class Trainer:
         if self._due_log():
             self._log()
         if self._due_save():
-            self._checkpoint.save()
+            self._save()
 
     def finish(self, reason: str, report: bool) -> None:
         """Last checkpoint, report and metrics, and a line on why it ended."""
         self._learner.flush()
-        self._checkpoint.save(wait=True)
+        self._save(wait=True)
         if report:
             self._report()
-            self._checkpoint.save(wait=True)
-        self._log()
+            self._save(wait=True)
         elements.print(f"Stopped at step {self.step:,}: {reason}.", flush=True)
         if note := self._learner.untrained_note():
             elements.print(note, color="yellow", flush=True)
@@ -142,6 +145,7 @@ class Trainer:
             "learner": self._learner,
             "due_updates": self._due_updates,
             "step": self._logger.step,
+            "written": Written(self._logger),
         }
         if self._evaluator:
             items["replay_eval"] = self._evaluator.replay
@@ -151,6 +155,11 @@ class Trainer:
         self._logger.add(self._learner.report(), prefix="report")
         if self._evaluator:
             self._evaluator(self._logger)
+
+    def _save(self, wait: bool = False) -> None:
+        """Save the run after the metrics of all steps before."""
+        self._log()
+        self._checkpoint.save(wait)
 
     def _log(self) -> None:
         self._collector.flush(self._logger)

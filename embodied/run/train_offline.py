@@ -18,6 +18,7 @@ from embodied.run.importer import IMPORTER, Importer
 from embodied.run.learner import Learner, MakeStream
 from embodied.run.settings import Given, RunSettings
 from embodied.run.train import run
+from embodied.run.written import Written
 
 
 def train_offline(
@@ -68,7 +69,10 @@ class OfflineTrainer:
         self._due_report = Seconds(args.report_every)
         self._due_save = Seconds(args.save_every)
         self._checkpoint = Checkpoint(
-            restore.directory(args), self._items(agent), meta=restore.meta(args)
+            restore.directory(args),
+            self._items(agent),
+            meta=restore.meta(args),
+            added=("written",),
         )
         restore.restore(self._checkpoint, agent, replay, args)
 
@@ -90,16 +94,15 @@ class OfflineTrainer:
         if self._due_log():
             self._log()
         if self._due_save():
-            self._checkpoint.save()
+            self._save()
 
     def finish(self, reason: str, report: bool) -> None:
         """Last checkpoint, report and metrics, and a line on why it ended."""
         self._learner.flush()
-        self._checkpoint.save(wait=True)
+        self._save(wait=True)
         if report:
             self._report()
-            self._checkpoint.save(wait=True)
-        self._log()
+            self._save(wait=True)
         updates = f"{self._learner.updates:,} gradient updates"
         line = f"Stopped at step {self.step:,} after {updates}: {reason}."
         elements.print(line, flush=True)
@@ -120,12 +123,18 @@ class OfflineTrainer:
             "learner": self._learner,
             IMPORTER: self._importer,
             "step": self._logger.step,
+            "written": Written(self._logger),
         }
 
     def _report(self) -> None:
         self._logger.add(self._learner.report(), prefix="report")
         if self._evaluator:
             self._evaluator(self._logger)
+
+    def _save(self, wait: bool = False) -> None:
+        """Save the run after the metrics of all steps before."""
+        self._log()
+        self._checkpoint.save(wait)
 
     def _log(self) -> None:
         self._logger.add(self._learner.stats())

@@ -196,6 +196,7 @@ if __name__ == "__main__":
     parser.add_argument("--actor_batch", type=int, default=-1)
     parser.add_argument("--envs", type=int, default=ENVS)
     parser.add_argument("--eval_envs", type=int, default=1)
+    parser.add_argument("--episode_timeout", type=float, default=180.0)
     options = vars(parser.parse_args())
     fault = options.pop("fault")
     maker = make_watched

@@ -120,7 +120,7 @@ def stored(logdir):
     return command.stored(logdir, LENGTH)
 
 
-def check_counts(run, untold=0, agents=0):
+def check_counts(run, agents=0):
     """The step counter equals the steps collected, and sequences are not stitched.
 
     `agents` is how many agents were killed, each of which takes along steps of every
@@ -129,7 +129,7 @@ def check_counts(run, untold=0, agents=0):
     replay = stored(run.logdir)
     assert replay.total == run.step()
     assert replay.stats()["steps"] == replay.total
-    check_steps(run, replay, untold, agents)
+    check_steps(run, replay, agents)
     for _ in range(20):
         batch = replay.sample(16)
         counts, first = batch["count"], batch["is_first"][:, 1:]
@@ -137,11 +137,11 @@ def check_counts(run, untold=0, agents=0):
         assert (following | first).all(), "stitched from two incarnations"
         assert (counts[:, 1:][first] == 0).all()
         assert (batch["latent/count"] == counts).all(), "carry of another episode"
-    check_metrics(run, replay, untold)
+    check_metrics(run, replay)
     replay.close()
 
 
-def check_steps(run, replay, untold, agents):
+def check_steps(run, replay, agents):
     """Each step is there once, none is missing, and each episode has its score."""
     steps = columns(replay, "serial", "is_first", "is_last", "reward")
     assert len(steps["serial"]) == replay.total
@@ -156,8 +156,7 @@ def check_steps(run, replay, untold, agents):
     returns = np.add.reduceat(steps["reward"], starts)
     finished = np.sort(returns[np.logical_or.reduceat(steps["is_last"], starts)])
     scores = np.sort([row["episode/score"] for row in run.scores()])
-    if not untold:
-        np.testing.assert_allclose(scores, finished, rtol=1e-5)
+    np.testing.assert_allclose(scores, finished, rtol=1e-5)
 
 
 def columns(replay, *keys):
@@ -173,12 +172,8 @@ def incarnations(replay):
     return columns(replay, "serial")["serial"] >> 32
 
 
-def check_metrics(run, replay, untold):
-    """Every episode that the replay holds was logged, once.
-
-    An agent that is killed may have stored the last step of an episode of each
-    environment without having told the logger.
-    """
+def check_metrics(run, replay):
+    """Every episode that the replay holds was logged, once."""
     steps = [row["step"] for row in run.scores()]
     assert steps == sorted(steps)
     lines = (run.logdir / "metrics.jsonl").read_text().splitlines()
@@ -188,4 +183,4 @@ def check_metrics(run, replay, untold):
     assert written == sorted(written)
     chunks = replay._index.chunks.values()
     finished = sum(int(c.columns["is_last"][: c.count].sum()) for c in chunks)
-    assert finished - untold <= len(steps) <= finished
+    assert len(steps) == finished

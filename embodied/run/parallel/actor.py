@@ -24,12 +24,16 @@ from embodied.run.parallel import (
     shutdown,
 )
 from embodied.run.parallel.answers import LastAnswers
+from embodied.run.parallel.feed import StepFeed, flush
 from embodied.run.parallel.outbox import Outbox
 from embodied.run.parallel.steps import StepNumbers
 from embodied.run.settings import Given, RunSettings
 
 FLUSH_EVERY = 1.0  # Seconds between looks whether the replay can take the last steps.
 CLOSE_TIMEOUT = 5.0  # Seconds to wait for policy calls that run at the end.
+UNLOGGED = (
+    "The logger did not take the last steps: the next start of the run logs them."
+)
 
 
 class UnstoredError(RuntimeError):
@@ -47,7 +51,8 @@ def parallel_actor(
     barrier.wait()  # The learner has restored its checkpoint.
     replay = connections.connect(args.replay_addr, "actor", args, ctx)
     logger = connections.LoggerLink("actor", args, ctx)
-    outbox = make_outbox(replay, logger, args, ctx)
+    feed = StepFeed(logger.tran, logger.seen, replay.unlogged)
+    outbox = make_outbox(replay, feed, args, ctx)
     departures = make_departures(args)
     actor = Actor(
         agent, outbox, args.envs_per_process, partial(first_number, ctx), departures
@@ -55,7 +60,7 @@ def parallel_actor(
     server = make_server(actor, agent, args)
     due_log, part = Seconds(args.log_every), ctx.part("actor")
     with contextlib.ExitStack() as stack:
-        for each in (part, logger, replay):
+        for each in (part, logger, replay, feed):
             stack.callback(each.close)
         server.start(block=False)
         stack.callback(server.close)
@@ -73,13 +78,15 @@ def parallel_actor(
         if departures and not ctx.aborted() and not departures.end():
             shutdown.warn_unacknowledged("environments")
         finish(server, outbox, replay, ctx)
+        if not flush(feed, logger.patience):
+            elements.print(UNLOGGED, color="yellow", flush=True)
         logger.add(actor.stats())
         if not ctx.stopping():
             ctx.complete()
 
 
 def make_outbox(
-    replay: rpc.Client, logger: connections.LoggerLink, args: RunSettings, ctx: Context
+    replay: rpc.Client, feed: StepFeed, args: RunSettings, ctx: Context
 ) -> Outbox:
     """The way of the steps to the replay and the logger.
 
@@ -87,16 +94,13 @@ def make_outbox(
     is room on its disk. The supervisor replaces a learner or a replay that hangs.
     """
     state = replay.take_over(ctx.first_number).result()
-    for steps in state["unlogged"]:
-        logger.tran(steps)
     return Outbox(
         partial(add_batch, replay, state["actor"]),
-        logger.tran,
+        feed.put,
         recorded=(0, args.envs),
         total=state["total"],
         limit=args.steps,
         stopping=ctx.stopping,
-        logged=replay.logged,
     )
 
 

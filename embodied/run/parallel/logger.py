@@ -14,7 +14,7 @@ import numpy as np
 from embodied.core import base, disk, runfiles
 from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
-from embodied.core.episodes import EpisodeTracker
+from embodied.core.episodes import Episode, EpisodeTracker
 from embodied.core.usage import Processes, Usage
 from embodied.metrics.summary import kind
 from embodied.process.context import Context
@@ -22,9 +22,10 @@ from embodied.run import restore
 from embodied.run.parallel import connections, routing
 from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
 from embodied.run.parallel.journal import Entry, Journal
-from embodied.run.parallel.outbox import STEP
+from embodied.run.parallel.outbox import PARTIAL, STEP
 from embodied.run.parallel.steps import StepsError, receive
 from embodied.run.settings import Given, RunSettings
+from embodied.run.written import Written
 
 ROOM = 4 << 20  # Bytes that a write and its checkpoint may need.
 MAX_SENDERS = 256  # Whose last number is kept; a role that restarts is a new one.
@@ -45,6 +46,7 @@ def parallel_logger(
     server.bind("add", board.add)
     server.bind("tran", board.tran)
     server.bind("drain", board.drain)
+    server.bind("seen", board.seen)
     server.bind("end", ending)
     server.start(block=False)
     due_log, due_save = Seconds(args.log_every), Seconds(args.save_every)
@@ -85,6 +87,7 @@ class Scoreboard:
         self, logger: elements.Logger, directory: pathlib.Path, args: RunSettings
     ):
         self._logger = logger
+        self._written = Written(logger)
         self._lock = threading.Lock()  # The logger is not safe for threads.
         self._train = EpisodeTracker(args.episode_timeout, record=0)
         self._eval = EpisodeTracker(args.episode_timeout, record=args.envs)
@@ -116,13 +119,22 @@ class Scoreboard:
         """Steps that the replay has stored, with the number of all training steps.
 
         Without that number (`step`), the training steps that arrive here are counted.
-        Steps without `seq` count again if the call is repeated.
+        Steps without `seq` count again if the call is repeated. Of `partial` steps the
+        values to log are unknown, so that only the score of their episode is.
         """
         self._note("tran", steps)
 
     def drain(self) -> None:
         """Reject what finds no room from now on, as the run ends."""
         self._room.give_up()
+
+    def seen(self) -> base.Batch:
+        """Environments and the number of the last step of each."""
+        with self._lock:
+            return {
+                routing.ENVID: np.array(list(self._seqs), np.int64),
+                routing.SEQ: np.array(list(self._seqs.values()), np.int64),
+            }
 
     def write(self, metrics: base.Metrics | None = None) -> None:
         """Hand everything since the last call to the outputs, and save.
@@ -158,7 +170,6 @@ class Scoreboard:
             self._journal.clear()
 
     def save(self) -> dict[str, Any]:
-        outputs = self._logger.outputs
         return {
             "step": int(self._logger.step),
             "noted": self._noted,
@@ -166,7 +177,7 @@ class Scoreboard:
             "eval": self._eval.save(),
             "seqs": {str(envid): seq for envid, seq in self._seqs.items()},
             "senders": dict(self._senders),
-            "outputs": [o.save() if hasattr(o, "save") else None for o in outputs],
+            "outputs": self._written.save(),
         }
 
     def load(self, data: dict[str, Any]) -> None:
@@ -176,9 +187,7 @@ class Scoreboard:
         self._eval.load(data["eval"])
         self._seqs = {int(envid): seq for envid, seq in data["seqs"].items()}
         self._senders = dict(data.get("senders", {}))  # Not in runs of release 0.1.
-        for output, written in zip(self._logger.outputs, data["outputs"], strict=False):
-            if written is not None and hasattr(output, "load"):
-                output.load(written)
+        self._written.load(data["outputs"])
 
     def close(self) -> None:
         self._checkpoint.close()
@@ -230,8 +239,9 @@ class Scoreboard:
         else:
             arrays = receive(payload, NEEDED)
             total = arrays.pop(STEP, None)
+            partial = bool(arrays.pop(PARTIAL, False))
             _check_arrays(arrays)
-            self._add_steps(arrays, None if total is None else int(total))
+            self._add_steps(arrays, None if total is None else int(total), partial)
 
     def _add_metrics(self, metrics: base.Metrics) -> None:
         for name, value in metrics.items():
@@ -241,7 +251,7 @@ class Scoreboard:
         self._logger.add(metrics)
         self._bottleneck.see(metrics)
 
-    def _add_steps(self, steps: base.Batch, total: int | None) -> None:
+    def _add_steps(self, steps: base.Batch, total: int | None, partial: bool) -> None:
         """Count steps that are new; a step may be sent again after a restart."""
         envids, seqs = steps[routing.ENVID].tolist(), steps[routing.SEQ].tolist()
         new = np.array(list(map(self._is_new, envids, seqs)), bool)
@@ -250,8 +260,15 @@ class Scoreboard:
         if total is None:
             total = step + int(np.count_nonzero(new & ~is_eval))
         self._logger.step.load(max(total, step))
-        self._add_rows(steps, new & ~is_eval, self._train, "")
-        self._add_rows(steps, new & is_eval, self._eval, "eval/")
+        for chosen, tracker, prefix in (
+            (~is_eval, self._train, ""),
+            (is_eval, self._eval, "eval/"),
+        ):
+            rows = new & chosen
+            if rows.any():
+                part = {key: value[rows] for key, value in steps.items()}
+                workers = part[routing.ENVID].tolist()
+                self._log(tracker.add_batch(part, workers, partial), prefix)
 
     def _is_new(self, envid: int, seq: int) -> bool:
         if seq == routing.UNNUMBERED:
@@ -261,13 +278,8 @@ class Scoreboard:
         self._seqs[envid] = seq
         return True
 
-    def _add_rows(
-        self, steps: base.Batch, rows: np.ndarray, tracker: EpisodeTracker, prefix: str
-    ) -> None:
-        if not rows.any():
-            return
-        part = {key: value[rows] for key, value in steps.items()}
-        for episode in tracker.add_batch(part, part[routing.ENVID].tolist()):
+    def _log(self, episodes: Sequence[Episode], prefix: str) -> None:
+        for episode in episodes:
             self._logger.add(episode.metrics(), prefix=f"{prefix}episode")
             self._logger.add(episode.videos, prefix=f"{prefix}epstats")
             self._stats.add(connections.prefixed(f"{prefix}epstats", episode.stats))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -15,30 +14,28 @@ from embodied.core import base
 from embodied.run.parallel import routing
 
 MAX_PENDING = 64  # Batches on their way before acting waits for the replay.
-CONFIRM_EVERY = 16  # Batches that the logger has before the replay may forget them.
 STEP = "step"  # Key of the number of training steps ever stored.
+PARTIAL = "partial"  # Key of whether steps lack the images and values to log they had.
 FLAGS = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL, *routing.SPACES)
 
 
 class Outbox:
     """Sends steps without waiting, and knows how many the replay has stored.
 
-    `add_batch(steps)` and `tran(steps)` return futures; the replay answers with the
-    number of training steps it ever stored, which is the step counter of the run. Of
-    more training steps than `limit` the surplus is not sent, so that a run has exactly
-    as many as it was asked for. `logged(step)` is called once the logger has all steps
-    before that number, so that the replay need not keep them for another actor.
+    `add_batch(steps)` returns a future; the replay answers with the number of training
+    steps it ever stored, which is the step counter of the run. Of more training steps
+    than `limit` the surplus is not sent, so that a run has exactly as many as it was
+    asked for. `tran(steps)` passes steps on that are stored, and does not wait.
     """
 
     def __init__(
         self,
         add_batch: Callable[[base.Batch], Any],
-        tran: Callable[[base.Batch], Any],
+        tran: Callable[[base.Batch], None],
         recorded: tuple[int, ...] = (),
         total: int = 0,
         limit: float = math.inf,
         stopping: Callable[[], bool] = bool,
-        logged: Callable[[int], Any] = int,
     ):
         self.total = total
         self._limit = limit
@@ -46,9 +43,6 @@ class Outbox:
         self._coming = 0  # Training steps that are sent and not yet in `total`.
         self._add_batch = add_batch
         self._tran = tran
-        self._logged = logged
-        self._unlogged: deque[tuple[int, Any]] = deque()  # Step and the future of it.
-        self._acknowledged = 0  # Batches since the replay heard of any.
         self._recorded = recorded  # Environments whose images go to the logger.
         self._pending = 0
         self._flushed = False
@@ -119,23 +113,10 @@ class Outbox:
             try:
                 total = max(total, future.result())
                 for part in self._parts(steps):
-                    self._unlogged.append((total, self._tran({**part, STEP: total})))
-                self._confirm()
+                    self._tran({**part, STEP: total})
             except BaseException as error:
                 self._error = self._error or error
             self._settled(count, total)
-
-    def _confirm(self) -> None:
-        """Report to the replay what the logger has acknowledged."""
-        step = 0
-        while self._unlogged and self._unlogged[0][1].done():
-            step, future = self._unlogged.popleft()
-            if isinstance(error := future.exception(), TimeoutError):
-                raise error  # The next actor sends these steps again.
-            self._acknowledged += 1
-        if step and self._acknowledged >= CONFIRM_EVERY:
-            self._acknowledged = 0
-            self._logged(step)
 
     def _settled(self, count: int, total: int = 0) -> None:
         with self._changed:

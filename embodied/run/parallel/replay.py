@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
 from embodied.core.usage import Usage
 from embodied.process.context import Context
-from embodied.replay import SamplesPerInsert
+from embodied.replay import Replay, SamplesPerInsert
+from embodied.replay.tail import Tail
 from embodied.run import restore
 from embodied.run.learner import MakeStream, least_steps
 from embodied.run.parallel import (
@@ -26,15 +28,17 @@ from embodied.run.parallel import (
     outbox,
     routing,
 )
+from embodied.run.parallel.feed import StepFeed, flush
 from embodied.run.parallel.steps import receive
 from embodied.run.settings import Given, RunSettings
 
 METHODS = (
     "add_batch", "sample_batch_train", "sample_batch_report", "sample_batch_eval",
-    "update", "length", "total", "drain", "take_over", "logged",
+    "update", "length", "total", "drain", "take_over", "unlogged",
 )  # fmt: skip
 FLAGS = tuple(base.special_spaces())  # Keys that every stored step has.
-MAX_UNLOGGED = 100_000  # Batches of steps kept until the logger has them, 1-2 kB each.
+MAX_UNLOGGED = 4096  # Steps for the logger in one answer.
+UNLOGGED_BATCH = 16  # Steps that the logger gets at once, at the step of the last one.
 MAX_PAID = 64  # Draws that a learner may repeat; more than are ever on their way.
 HOLD = 5.0  # Seconds that a call for a batch waits for the limiter.
 
@@ -71,8 +75,7 @@ def parallel_replay(
         serve(server, store, checkpoint, logger, args, ctx)
         store.turn_away()
         checkpoint.save(wait=True)
-        for steps in store.unlogged():  # Of an agent that died, perhaps.
-            logger.tran(steps)
+        send_unlogged(store, logger)
         logger.add(store.stats())
         logger.flush()
         ending.done()
@@ -110,6 +113,19 @@ def serve(
             checkpoint.save()
 
 
+def send_unlogged(store: ReplayStore, logger: connections.LoggerLink) -> None:
+    """Send the logger the steps that it lacks, if the agent died before it did."""
+
+    def unlogged(seen: base.Batch) -> Future:
+        future: Future = Future()
+        future.set_result(store.unlogged(seen))
+        return future
+
+    feed = StepFeed(logger.tran, logger.seen, unlogged)
+    flush(feed, logger.patience)
+    feed.close()
+
+
 class ReplayStore:
     """Training and evaluation replay behind one door, with the limiter between."""
 
@@ -136,7 +152,6 @@ class ReplayStore:
             "eval": make_stream(replay_eval, "eval"),
         }
         self._locks = {mode: threading.Lock() for mode in self._streams}
-        self._unlogged: deque[base.Batch] = deque(maxlen=MAX_UNLOGGED)
         self._actor = 0  # Number of the newest actor.
         self._paid: deque[tuple] = deque(maxlen=MAX_PAID)  # Draws that spent credit.
         self._adding = threading.Lock()
@@ -148,30 +163,35 @@ class ReplayStore:
         """Admit a new actor, whose number goes with its steps and grows over restarts.
 
         Steps of earlier actors, which may still be on their way, are ignored from now
-        on. `unlogged` are stored steps that the logger may not have. With the new actor
-        there is a learner again: inserts are limited.
+        on. With the new actor there is a learner again: inserts are limited.
         """
         self._limiter.open(False)
         self._room.give_up(False)
         with self._adding:
             actor = self._actor + 1 if actor is None else actor
             self._actor = max(self._actor, actor)
-            return {
-                "actor": actor,
-                "total": self._replay.total,
-                "unlogged": list(self._unlogged),
-            }
+            return {"actor": actor, "total": self._replay.total}
 
-    def unlogged(self) -> list[base.Batch]:
-        """Stored steps that the logger may not have."""
-        with self._adding:
-            return list(self._unlogged)
+    def unlogged(self, seen: base.Batch) -> dict[str, Any]:
+        """Stored steps that the logger has not seen, and whether these are all.
 
-    def logged(self, step: int) -> None:
-        """Forget what was kept for the logger up to a number of training steps."""
-        with self._adding:
-            while self._unlogged and self._unlogged[0][outbox.STEP] < step:
-                self._unlogged.popleft()
+        `seen` has the last number (`seq`) of environments (`envid`). Steps of others
+        count if they have an incarnation: those of a serial run were logged by it.
+        Nothing is known of steps that the replay has evicted, or of those in a replay
+        of another kind.
+        """
+        seqs = dict(
+            zip(seen[routing.ENVID].tolist(), seen[routing.SEQ].tolist(), strict=True)
+        )
+        steps: list[base.Batch] = []
+        complete = True
+        for replay, is_eval in ((self._replay, False), (self._replay_eval, True)):
+            if isinstance(replay, Replay):
+                first = (1 << routing.INCARNATION_BITS) - 1
+                tail = replay.after(seqs, FLAGS, MAX_UNLOGGED, first)
+                steps += _log_batches(tail, is_eval)
+                complete &= len(tail.seqs) < MAX_UNLOGGED
+        return {"steps": steps, "complete": complete}
 
     def add_batch(self, steps: base.Batch, actor: int | None = None) -> int:
         """Store steps by environment; returns the training steps ever stored.
@@ -305,22 +325,32 @@ class ReplayStore:
         return actor < self._actor
 
     def _store(self, replay: base.Replay, steps: base.Batch, count: int) -> int:
-        """How many steps were new.
-
-        Unnumbered steps are not kept for the logger, which would count them again.
-        """
+        """How many steps were new."""
         stored = {k: v for k, v in steps.items() if base.is_stored(k)}
         workers, seqs = _streams(steps)
         new = replay.add_batch(stored, workers, seqs)
-        numbered = steps[routing.SEQ] != routing.UNNUMBERED
-        if numbered.any():
-            rows = {k: v[numbered] for k, v in outbox.numbers(steps).items()}
-            self._unlogged.append({**rows, outbox.STEP: self._replay.total})
         return count if new is None else new  # A user's replay may not count.
 
     def _next(self, mode: str) -> base.Batch:
         with self._locks[mode], self._timer.section("sample"):
             return next(self._streams[mode])
+
+
+def _log_batches(tail: Tail, is_eval: bool) -> list[base.Batch]:
+    """Steps as the logger takes them; it counts training steps only."""
+    columns = {
+        **tail.steps,
+        routing.ENVID: tail.workers,
+        routing.SEQ: tail.seqs,
+        routing.IS_EVAL: np.full(len(tail.seqs), is_eval),
+    }
+    batches = []
+    for start in range(0, len(tail.seqs), UNLOGGED_BATCH):
+        rows = slice(start, start + UNLOGGED_BATCH)
+        step = 0 if is_eval else int(tail.orders[rows][-1])
+        batch = {key: value[rows] for key, value in columns.items()}
+        batches.append({**batch, outbox.STEP: step, outbox.PARTIAL: True})
+    return batches
 
 
 def _streams(steps: base.Batch) -> tuple[list[int], list[int | None]]:

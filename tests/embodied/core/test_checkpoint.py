@@ -290,3 +290,14 @@ def test_files_beside_the_checkpoints_are_left_alone(tmp_path):
     checkpoint.save(wait=True)
     checkpoint.close()
     assert (tmp_path / ".lives.57f6c90c.tmp").exists()
+
+
+def test_items_that_earlier_releases_lacked_may_be_missing(tmp_path):
+    before = Checkpoint(tmp_path, {"step": elements.Counter(7)})
+    before.save(wait=True)
+    before.close()
+    items = {"step": elements.Counter(), "new": elements.Counter(3)}
+    after = Checkpoint(tmp_path, items, added=("new",))
+    after.load()
+    assert [int(item) for item in items.values()] == [7, 3]
+    after.close()

@@ -63,9 +63,32 @@ def test_stale_episodes_are_dropped():
     now = [0.0]
     tracker = EpisodeTracker(timeout=10, now=lambda: now[0])
     tracker.add_batch(steps([0, 0], [True, True], [False, False]), [0, 1])
-    now[0] = 9.0
-    tracker.add_batch(steps([0], [False], [False]), [1])
-    now[0] = 15.0
-    assert tracker.drop_stale() == [0]
+    for now[0] in range(1, 13):
+        assert tracker.drop_stale() == ([0] if now[0] == 11 else [])
+        tracker.add_batch(steps([0], [False], [False]), [1])
     assert not tracker.add_batch(steps([1], [False], [True]), [0])
     assert len(tracker.add_batch(steps([1], [False], [True]), [1])) == 1
+
+
+def test_time_in_which_the_run_holds_all_environments_back_does_not_count():
+    now = [0.0]
+    tracker = EpisodeTracker(timeout=10, now=lambda: now[0])
+    tracker.add_batch(steps([0, 0], [True, True], [False, False]), [0, 1])
+    for _ in range(3):  # A learner compiles, or the whole run is suspended.
+        now[0] += 1000.0
+        assert tracker.drop_stale() == []
+        tracker.add_batch(steps([0], [False], [False]), [1])
+        assert tracker.drop_stale() == []
+    assert len(tracker.add_batch(steps([1], [False], [True]), [0])) == 1
+
+
+def test_of_an_episode_with_partial_steps_only_the_score_is_known():
+    logs = {"log/speed": np.array([1.0]), "image": np.zeros((1, 4, 4, 3), np.uint8)}
+    tracker, restored = EpisodeTracker(record=0), EpisodeTracker(record=0)
+    tracker.add_batch(steps([0], [True], [False], **logs), [0])
+    tracker.add_batch(steps([2], [False], [False]), [0], partial=True)
+    restored.load(tracker.save())
+    for each in (tracker, restored):
+        (episode,) = each.add_batch(steps([3], [False], [True], **logs), [0])
+        assert (episode.score, episode.length) == (5, 2)
+        assert episode.stats == episode.videos == {}

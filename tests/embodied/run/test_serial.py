@@ -1,6 +1,8 @@
 """Serial loops end to end: metrics, checkpoint, resume, signals, evaluation."""
 
 import json
+import multiprocessing
+import os
 import signal
 
 import elements
@@ -15,6 +17,7 @@ from embodied.metrics import JSONLOutput
 from embodied.testing import BrokenEnv, ListReplay, NumpyAgent, RecordedOutput
 
 LENGTH = 9  # Steps per episode, not counting the first.
+ALWAYS = 1e-9  # Seconds that have passed with every iteration.
 
 
 def make_dummy(index):
@@ -172,12 +175,60 @@ def test_same_command_goes_on(tmp_path):
     assert min(steps) > 200
 
 
+class Killing(Dummy):
+    """Kills its process at a step."""
+
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 25:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def train_until_killed(logdir, script):
+    setup = Setup(logdir, steps=10**6, log_every=ALWAYS)
+    setup.make_env = lambda index: Killing("disc", size=(8, 8), length=LENGTH)
+    getattr(setup, script)()
+
+
+def steps_of(path):
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("script", ["train", "train_eval"])
+def test_a_killed_run_repeats_no_rows(tmp_path, script):
+    """The first start ends at step 100, the second is killed, the third ends at 200."""
+    getattr(Setup(tmp_path, steps=100), script)()
+    before = (tmp_path / "metrics.jsonl").read_text()
+    context = multiprocessing.get_context("spawn")
+    killed = context.Process(target=train_until_killed, args=(tmp_path, script))
+    killed.start()
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
+    assert max(steps_of(tmp_path / "scores.jsonl")) > 100
+    getattr(Setup(tmp_path, log_every=ALWAYS), script)()
+    # Each at the step at which its episode ended, two environments at a time.
+    ends = [20 * (index // 2 + 1) for index in range(20)]
+    assert steps_of(tmp_path / "scores.jsonl") == ends
+    assert (tmp_path / "metrics.jsonl").read_text().startswith(before)
+    after = steps_of(tmp_path / "metrics.jsonl")[before.count("\n") :]
+    assert sorted(set(after)) == list(range(102, 201, 2))
+    assert after == sorted(after)
+
+
 def test_a_finished_run_stays_as_it_is(tmp_path):
     Setup(tmp_path).train()
+    names = ("metrics.jsonl", "scores.jsonl")
+    before = [(tmp_path / name).read_text() for name in names]
     again = Setup(tmp_path)
     again.train()
     assert int(again.logger.step) == 200
     assert again.output.values("episode/score") == []
+    after = [(tmp_path / name).read_text() for name in names]
+    assert all(map(str.startswith, after, before))
 
 
 @pytest.mark.parametrize("steps", [10, 60])

@@ -9,7 +9,7 @@ import pytest
 from embodied.metrics import JSONLOutput
 from embodied.run.parallel.bottleneck import ACTOR_BUSY, LEARNER_WAIT
 from embodied.run.parallel.logger import Scoreboard
-from embodied.run.parallel.outbox import STEP
+from embodied.run.parallel.outbox import PARTIAL, STEP
 from embodied.run.parallel.steps import StepsError
 from embodied.run.settings import RunSettings
 from embodied.testing import RecordedOutput
@@ -394,13 +394,38 @@ def test_stale_episodes_are_dropped_and_counted(tmp_path, episode):
     calls = list(episode(0, 5, step=1))
     for call in calls[:2]:
         life.do(call)
-    now[0] = 61
+    life.board.write()
+    for call in episode(1, 5, step=3, length=61):  # One second each.
+        life.do(call)
+        now[0] += 1
     life.board.write()
     for call in calls[2:]:
         life.do(call)
     life.board.write()
-    assert life.values("parallel/stale_episodes") == [1, 0]
-    assert life.values("episode/score") == []
+    assert life.values("parallel/stale_episodes") == [0, 1, 0]
+    assert life.values("episode/length") == [61]
+
+
+def test_the_last_steps_that_were_seen_survive_a_kill(tmp_path, episode):
+    life = Life(tmp_path)
+    assert [len(value) for value in life.board.seen().values()] == [0, 0]
+    for call in [*episode(1, 5, step=1), *episode(0, 2**40, step=5, length=1)]:
+        life.do(call)
+    for board in (life.board, Life(tmp_path).board):
+        seen = board.seen()
+        assert seen["envid"].tolist() == [1, 0]
+        assert seen["seq"].tolist() == [8, 2**40 + 1]
+
+
+def test_partial_steps_complete_an_episode(tmp_path, episode):
+    life = Life(tmp_path)
+    speed = {"log/speed": np.arange(4.0)}
+    *calls, (method, last) = episode(0, 5, step=1, **speed)
+    for call in [*calls, (method, {**last, PARTIAL: True})]:
+        life.do(call)
+    life.board.write()
+    assert life.values("episode/score") == pytest.approx([0.6])
+    assert life.values("epstats/log/speed/avg") == []
 
 
 def test_metrics_that_are_sent_again_count_once(tmp_path):

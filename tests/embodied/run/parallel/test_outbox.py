@@ -19,8 +19,6 @@ class Ends:
         self.added = []
         self.futures = []
         self.told = []
-        self.logs = []
-        self.logged = []
 
     def add_batch(self, steps):
         self.added.append(steps)
@@ -29,8 +27,6 @@ class Ends:
 
     def tran(self, steps):
         self.told.append(steps)
-        self.logs.append(Future())
-        return self.logs[-1]
 
 
 @pytest.fixture
@@ -45,22 +41,6 @@ def few(monkeypatch):
     return 3
 
 
-def test_steps_that_the_logger_did_not_take_in_time_are_not_acknowledged(
-    ends, make_steps, monkeypatch
-):
-    monkeypatch.setattr(outbox_module, "CONFIRM_EVERY", 1)
-    outbox = Outbox(ends.add_batch, ends.tran, logged=ends.logged.append)
-    outbox.send(make_steps([0], [0]))
-    ends.futures[0].set_result(1)
-    assert outbox.wait_total(1, TIMEOUT)
-    ends.logs[0].set_exception(TimeoutError("the logger is away"))
-    outbox.send(make_steps([0], [1]))
-    ends.futures[1].set_result(2)
-    with pytest.raises(TimeoutError, match="the logger is away"):
-        outbox.flush()
-    assert ends.logged == []
-
-
 def test_the_logger_is_told_in_order_and_only_what_is_stored(ends, make_steps):
     outbox = Outbox(ends.add_batch, ends.tran)
     for seq in range(4):
@@ -73,20 +53,6 @@ def test_the_logger_is_told_in_order_and_only_what_is_stored(ends, make_steps):
     assert [s[routing.SEQ].tolist() for s in ends.told] == [[i, i] for i in range(4)]
     assert [s[STEP] for s in ends.told] == [2, 4, 6, 8]
     assert outbox.total == 8
-
-
-def test_the_replay_hears_what_the_logger_has(ends, make_steps, monkeypatch):
-    monkeypatch.setattr(outbox_module, "CONFIRM_EVERY", 2)
-    outbox = Outbox(ends.add_batch, ends.tran, logged=ends.logged.append)
-    for seq in range(6):
-        outbox.send(make_steps([0], [seq]))
-        ends.futures[seq].set_result(seq + 1)
-        outbox.wait_total(seq + 1, TIMEOUT)
-        if seq != 3:  # The logger is slow to answer for that one.
-            ends.logs[seq].set_result(None)
-    outbox.flush()
-    assert ends.logged == [2]
-    ends.logs[3].set_result(None)
 
 
 def test_nothing_is_sent_that_the_logger_would_not_hear_of(ends, make_steps):

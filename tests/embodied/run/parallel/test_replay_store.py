@@ -10,6 +10,7 @@ from embodied.core.checkpoint import Checkpoint
 from embodied.replay import Replay, ReplayFullError
 from embodied.replay.limiter import LimiterClosedError
 from embodied.run.parallel import outbox, routing
+from embodied.run.parallel import replay as replay_module
 from embodied.run.parallel.outbox import STEP
 from embodied.run.parallel.replay import ReplayStore
 from embodied.run.parallel.steps import StepsError
@@ -123,9 +124,6 @@ def test_a_batch_may_be_numbered_in_part(make_steps):
     for total in (3, 5):
         steps = make_steps([0, 1, 1], [routing.UNNUMBERED, 5, routing.UNNUMBERED])
         assert store.add_batch(steps) == total
-    (first, second) = unlogged(store)
-    # Only what the logger knows when it is repeated.
-    assert first[routing.SEQ].tolist() == second[routing.SEQ].tolist() == [5]
 
 
 @pytest.mark.parametrize(
@@ -331,31 +329,77 @@ def test_no_sequence_crosses_a_gap(fill):
     assert setup.store.length("train") == 3
 
 
-def unlogged(store):
-    return store.take_over()["unlogged"]
+FIRST = 1 << routing.INCARNATION_BITS  # Number of the first step of a process.
 
 
-def test_what_the_logger_needs_is_kept_for_it(make_steps):
-    store = Setup().store
+@pytest.fixture
+def make_store(tmp_path):
+    """A store of replays on disk, opened again each time."""
+    setup, made = Setup(train_ratio=0.0), []
+
+    def make():
+        for store in made:
+            store.close()
+        replays = [Replay(2, 100, tmp_path / name, chunksize=4) for name in "ab"]
+        made[:] = [ReplayStore(*replays, setup.make_stream, setup.args)]
+        return made[0]
+
+    yield make
+    made[0].close()
+
+
+def unlogged(store, **seqs):
+    """Environment, number, step and mode of all that the logger lacks."""
+    envids = [int(name[3:]) for name in seqs]
+    seen = {routing.ENVID: np.array(envids), routing.SEQ: np.array([*seqs.values()])}
+    found = store.unlogged(seen)
+    rows = []
+    for batch in found["steps"]:
+        names = (routing.ENVID, routing.SEQ, routing.IS_EVAL)
+        columns = (batch[name].tolist() for name in names)
+        for envid, seq, is_eval in zip(*columns, strict=True):
+            rows.append((envid, seq - FIRST, batch[STEP], is_eval))
+    return rows, found["complete"]
+
+
+def test_what_the_logger_lacks_is_found_also_after_a_restart(make_store, make_steps):
+    store = make_store()
     for seq in range(3):
-        image = np.zeros((2, 8, 8, 3), np.uint8)
-        steps = make_steps([0, 7], [seq] * 2, is_eval=[False, True], image=image)
-        store.add_batch({**steps, "log/x": np.array([1.0, 2.0])})
-    kept = unlogged(store)
-    found = [(int(b[routing.ENVID][0]), int(b[routing.SEQ][0]), b[STEP]) for b in kept]
-    assert found == [(e, seq, seq + 1) for seq in range(3) for e in (0, 7)]
-    flags = {"reward", "is_first", "is_last", "is_terminal"}
-    assert set(kept[0]) == {*flags, *routing.SPACES, "log/x", STEP}
-    assert [batch["log/x"].tolist() for batch in kept[:2]] == [[1], [2]]
+        seqs = [FIRST + seq, FIRST + 10 + seq]
+        store.add_batch(make_steps([0, 7], seqs, is_eval=[False, True], reward=seq))
+    for opened in (store, make_store()):
+        assert unlogged(opened, env0=FIRST, env7=FIRST + 11) == (
+            [(0, 1, 3, False), (0, 2, 3, False), (7, 12, 0, True)],
+            True,
+        )
+        found = opened.unlogged({routing.ENVID: np.zeros(0), routing.SEQ: np.zeros(0)})
+        assert [b["reward"].tolist() for b in found["steps"]] == [[0, 1, 2]] * 2
+        assert all(batch[outbox.PARTIAL] for batch in found["steps"])
 
 
-def test_steps_are_kept_until_the_logger_has_them(fill):
-    store = Setup(train_ratio=0.0).store
-    amount = 10 * outbox.MAX_PENDING
-    fill(store, range(amount))
-    assert [each[STEP] for each in unlogged(store)] == list(range(1, amount + 1))
-    store.logged(amount - 2)
-    assert [each[STEP] for each in unlogged(store)] == [amount - 2, amount - 1, amount]
+def test_the_logger_gets_steps_in_the_order_of_the_replay(
+    make_store, make_steps, monkeypatch
+):
+    monkeypatch.setattr(replay_module, "MAX_UNLOGGED", 5)
+    monkeypatch.setattr(replay_module, "UNLOGGED_BATCH", 2)
+    store = make_store()
+    for seq in range(3):
+        for envid in (1, 0):
+            store.add_batch(make_steps([envid], [FIRST + seq]))
+    rows = [(1, 0), (0, 0), (1, 1), (0, 1), (1, 2)]
+    steps = [2, 2, 4, 4, 5]
+    expected = [(*row, step, False) for row, step in zip(rows, steps, strict=True)]
+    assert unlogged(store) == (expected, False)
+    assert unlogged(store, env1=FIRST + 2, env0=FIRST + 1) == ([(0, 2, 6, False)], True)
+
+
+def test_steps_of_serial_runs_and_unnumbered_ones_are_not_logged_again(
+    make_store, make_steps, make_plain_steps
+):
+    store = make_store()
+    store.add_batch(make_steps([0], [3]))
+    store.add_batch(make_plain_steps([1]))
+    assert unlogged(store) == ([], True)
 
 
 def test_steps_of_a_replaced_actor_are_ignored(make_steps, fill, watch, start):
@@ -373,7 +417,6 @@ def test_steps_of_a_replaced_actor_are_ignored(make_steps, fill, watch, start):
     assert store.add_batch(make_steps([0], [51]), first) == state["total"]
     assert store.add_batch(make_steps([0], [60]), state["actor"]) == state["total"] + 1
     assert store.stats()["limiter/inserts"] == state["total"] + 1
-    assert [batch[STEP] for batch in unlogged(store)][-1] == state["total"] + 1
 
 
 def test_a_new_replay_accepts_the_actor_of_the_old_one(make_steps):

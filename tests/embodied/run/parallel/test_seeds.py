@@ -237,9 +237,9 @@ def act(client, envid, **flags):
 def test_the_actor_batches_acts_and_passes_steps_on(
     tmp_path, peer, run, intervals, until, counted, ctx
 ):
-    state = {"actor": 1, "total": 0, "unlogged": []}
-    replay = peer("replay", take_over=state, add_batch=2, drain=None)
-    logger = peer("logger", add=None, tran=None)
+    state = {"take_over": {"actor": 1, "total": 0}, "add_batch": 2, "drain": None}
+    replay = peer("replay", **state, unlogged={"steps": [], "complete": True})
+    logger = peer("logger", add=None, tran=None, seen={})
     args = elements.Config(
         logdir=str(tmp_path),
         actor_addr=rpc.resolve("{auto}"),
@@ -254,6 +254,7 @@ def test_the_actor_batches_acts_and_passes_steps_on(
     result = run(parallel.parallel_actor, agent, barrier, args)
     barrier.wait(WAIT)
     client = rpc.Client(args.actor_addr, "test", timeout=WAIT)
+    until(lambda: replay.calls["unlogged"])  # From here on steps are passed on.
     for turn in range(3):
         futures = [act(client, envid, is_first=turn == 0) for envid in range(2)]
         actions = [future.result() for future in futures]

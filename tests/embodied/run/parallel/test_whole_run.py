@@ -13,7 +13,7 @@ from embodied.core import spacefile, wrappers
 from embodied.core.checkpoint import read_item
 from embodied.envs.dummy import Dummy
 from embodied.run import parallel
-from embodied.run.parallel import connections, ensemble, member
+from embodied.run.parallel import connections, ensemble, feed, member
 from embodied.run.parallel import replay as replay_module
 from embodied.run.parallel.env import joined_env
 from embodied.run.parallel.launch import Factories
@@ -122,6 +122,47 @@ def test_a_run_resumes(run):
     stored.close()
 
 
+class HungOutput:
+    """Blocks the logger, once, with the first score."""
+
+    def __init__(self, wait):
+        self._wait = wait
+        self._hung = False
+
+    def __call__(self, summaries):
+        if not self._hung and any(name == "episode/score" for _, name, _ in summaries):
+            self._hung = True
+            self._wait()
+
+
+def test_a_logger_that_hangs_holds_nothing_up_and_gets_every_score(
+    run, until, monkeypatch
+):
+    monkeypatch.setattr(feed, "MAX_BYTES", 4000)  # A few batches.
+    replays = []
+    make_replay, make_logger = run.make_replay, run.make_logger
+
+    def make_hung():
+        logger = make_logger()
+        logger.outputs.append(HungOutput(wait_steps))
+        return logger
+
+    def wait_steps():
+        goal = replays[0].total + STEPS // 2
+        until(lambda: replays[0].total >= goal)
+
+    def make_kept(name):
+        replays.append(make_replay(name))
+        return replays[-1]
+
+    run.make_replay, run.make_logger = make_kept, make_hung
+    run()
+    stored = make_replay("replay")
+    last = stored.after({}, ["is_last"], 10**6).steps["is_last"]
+    stored.close()
+    assert len(run.scores()) == last.sum() > 0
+
+
 @pytest.mark.process  # It starts none, but polls as if it had the machine to itself.
 def test_a_run_over_portal_trains_reports_saves_and_resumes(tmp_path):
     run = Run(tmp_path, transport=connections.PORTAL)
@@ -216,7 +257,7 @@ def fails(method, *args):
 
 
 # Methods of replay, logger and learner, and those of the coordinator for other roles.
-SERVED = (*replay_module.METHODS, "add", "tran", "end", "start", "take")
+SERVED = (*replay_module.METHODS, "add", "tran", "seen", "end", "start", "take")
 ROLES = ("replay", "logger", "learner", "agent")
 FOREIGN = {name: fails(name) for name in SERVED}
 FOREIGN |= {f"describe {role}": fails("describe", role) for role in ROLES}
