@@ -14,6 +14,7 @@ from types import FrameType
 import elements
 
 from embodied.core import files
+from embodied.process import limits
 from embodied.process.signals import SIGNALS, Requests
 from embodied.process.worker import (
     Issue,
@@ -69,6 +70,7 @@ class Supervisor:
 
         With a `duration` it ends after so many seconds.
         """
+        limits.raise_descriptors()
         previous = {
             number: signal.signal(number, self._on_signal) for number in SIGNALS
         }
