@@ -10,6 +10,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from embodied.core import files
 from embodied.run.parallel import connections
@@ -66,6 +67,8 @@ class Members:
             for name, numbers in read(path).items()
             if min(numbers) >= first
         }
+        if self._path.exists():
+            self._write()  # Without the incarnations that an earlier launcher issued.
 
     def join(
         self, role: str, name: str, count: int = 0, numbers: Sequence[int] | None = None
@@ -212,13 +215,32 @@ class Members:
         return all(m.told for m in self._members.values() if m.role == role)
 
     def _write(self) -> None:
-        numbers = {n: m.numbers for n, m in self._members.items() if m.role == ENV}
-        files.write_text(self._path, json.dumps({"members": numbers}, indent=1) + "\n")
+        envs = {n: m for n, m in self._members.items() if m.role == ENV}
+        content = {
+            "members": {name: member.numbers for name, member in envs.items()},
+            "incarnations": {name: member.incarnation for name, member in envs.items()},
+        }
+        files.write_text(self._path, json.dumps(content, indent=1) + "\n")
 
 
 def read(path: str | os.PathLike) -> dict[str, list[int]]:
     """Members in a file and the numbers of their environments; none without a file."""
+    return _load(path)["members"]
+
+
+def read_holders(path: str | os.PathLike) -> dict[int, int]:
+    """Numbers of the members' environments, and the incarnations that have them."""
+    found = _load(path)
+    return {
+        number: incarnation
+        for name, incarnation in found.get("incarnations", {}).items()
+        for number in found["members"][name]
+        if incarnation is not None  # It joined an earlier launcher, and joins again.
+    }
+
+
+def _load(path: str | os.PathLike) -> dict[str, Any]:
     try:
-        return json.loads(pathlib.Path(path).read_text())["members"]
+        return json.loads(pathlib.Path(path).read_text())
     except FileNotFoundError:
-        return {}
+        return {"members": {}}

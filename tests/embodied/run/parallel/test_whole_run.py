@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from embodied import metrics, replay, rpc, streams
-from embodied.core import spacefile, wrappers
+from embodied.core import runfiles, spacefile, wrappers
 from embodied.core.checkpoint import read_item
 from embodied.envs.dummy import Dummy
+from embodied.process import incarnations
 from embodied.run import parallel
-from embodied.run.parallel import connections, ensemble, member
+from embodied.run.parallel import connections, ensemble, member, routing
 from embodied.run.parallel import replay as replay_module
 from embodied.run.parallel.env import joined_env
 from embodied.run.parallel.launch import Factories
@@ -252,3 +253,61 @@ def test_the_key_of_an_environment_reaches_what_it_needs_only(tmp_path):
         "logger_addr": "denied",
         "learner_addr": "denied",
     }
+
+
+class Impostor(wrappers.Wrapper):
+    """An environment that once tries numbers which are not its own.
+
+    It counts how often it, and any other made of this class, has to abandon an episode.
+    """
+
+    def __init__(self, env, index, address, logdir, found):
+        super().__init__(env)
+        self._index, self._address, self._logdir = index, address, logdir
+        self._found = found
+        self._steps, self._ended = 0, True
+
+    def step(self, action):
+        self._found["abandoned"] += bool(action["reset"]) and not self._ended
+        obs = self.env.step(action)
+        self._steps, self._ended = self._steps + 1, bool(obs["is_last"])
+        if self._index == 0 and self._steps == 30:
+            with contextlib.closing(rpc.Client(self._address, "impostor")) as client:
+                for name, numbers in self._wrong_numbers().items():
+                    error = client.act({**obs, **numbers}).exception(30)
+                    self._found[name] = getattr(error, "kind", None)
+        return obs
+
+    def _wrong_numbers(self):
+        holders = incarnations.read_holders(self._logdir / runfiles.ISSUED)
+        other, own = np.int32(1), holders[0] << routing.INCARNATION_BITS
+        later = (1 + max(holders.values())) << routing.INCARNATION_BITS
+        return {
+            "huge": {"envid": other, "seq": np.int64(2**62 - 1)},
+            "of the sender": {"envid": other, "seq": np.int64(own + 10**6)},
+            "of no process": {"envid": other, "seq": np.int64(later + 1)},
+            "none": {"envid": other},
+            "of no environment": {"envid": np.int32(77), "seq": np.int64(own + 10**6)},
+            "negative": {"envid": np.int32(-1), "seq": np.int64(own + 10**6)},
+            "of neither": {"envid": np.int32(78)},
+        }
+
+
+def test_numbers_of_another_environment_are_rejected_and_do_no_harm(tmp_path):
+    address, found = rpc.resolve("{auto}"), {"abandoned": 0}
+
+    def make(index):
+        return Impostor(make_env(index), index, address, tmp_path, found)
+
+    run = Run(tmp_path, make)
+    assert run(actor_addr=address) == "agent completed the run"
+    assert found.pop("abandoned") == 0
+    assert found.pop("negative") == "SchemaError"
+    assert set(found.values()) == {"NumberError"}, found
+    assert len(found) == 6
+    stored = run.make_replay("replay")
+    assert stored.total == STEPS
+    stored.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    counts = [json.loads(line).get("server/actor/act/rejected", 0) for line in lines]
+    assert max(counts) == 7
