@@ -1,7 +1,9 @@
 """A whole parallel run in this process, with real sockets and the numpy agent."""
 
 import contextlib
+import itertools
 import json
+import threading
 from functools import partial as bind
 
 import elements
@@ -311,3 +313,115 @@ def test_numbers_of_another_environment_are_rejected_and_do_no_harm(tmp_path):
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     counts = [json.loads(line).get("server/actor/act/rejected", 0) for line in lines]
     assert max(counts) == 7
+
+
+CORE, ENV, LEARNER = connections.CORE, connections.ENV, connections.LEARNER
+# The keys that may call each method of each server of a run. A method that is not here
+# fails the test: decide who may call it.
+MAY_CALL = {
+    "actor": {"act": {CORE, ENV}},
+    "replay": {
+        "add_batch": {CORE},
+        "sample_batch_train": {CORE},
+        "sample_batch_report": {CORE},
+        "sample_batch_eval": {CORE},
+        "update": {CORE},
+        "length": {CORE},
+        "total": {CORE},
+        "drain": {CORE},
+        "take_over": {CORE},
+        "logged": {CORE},
+        "end": {CORE},
+    },
+    "logger": {"add": {CORE}, "tran": {CORE}, "end": {CORE}},
+    "learner": {"start": {CORE, LEARNER}, "take": {CORE, LEARNER}},
+    "coordinator": {
+        "describe": {CORE, ENV, LEARNER},  # Each for its own roles: see below.
+        "join": {CORE, ENV, LEARNER},
+        "lease": {CORE, ENV, LEARNER},
+        "leave": {CORE, ENV, LEARNER},
+        "learners": {CORE},
+    },
+}
+AS_ROLE = {
+    "env": ENV,
+    "learner": LEARNER,
+    "agent": CORE,
+    "replay": CORE,
+    "logger": CORE,
+}
+# Arguments after the role that change nothing; a member needs at least 0 environments.
+HARMLESS = {"describe": (), "join": ("probe", -1), "lease": ("probe",)}
+HARMLESS["leave"] = ("probe",)
+TOO_MANY = (None,) * 9  # A function that may be called fails before it runs.
+
+
+def try_key(server, keys):
+    """Methods that a key may call, and as which role where that matters."""
+    try:
+        client = rpc.Client(server.address, "prober", keys=keys, connect_timeout=60)
+    except rpc.HandshakeError:
+        return set()
+    calls = {}
+    for method in bound_methods(server):
+        if server.name == "coordinator" and method in HARMLESS:
+            for role in AS_ROLE:
+                calls[method, role] = (role, *HARMLESS[method])
+        else:
+            learners = method == "learners"
+            calls[method, None] = (-1, 10**6) if learners else TOO_MANY
+    with contextlib.closing(client):
+        futures = {call: client.call(call[0], args) for call, args in calls.items()}
+        errors = {call: future.exception(60) for call, future in futures.items()}
+    return {c for c, e in errors.items() if getattr(e, "kind", "") != "PermissionError"}
+
+
+def bound_methods(server):
+    return [method.name for method in server._queues]
+
+
+def expected_calls(server, key):
+    calls = set()
+    for method, admitted in MAY_CALL[server].items():
+        if server == "coordinator" and method in HARMLESS:
+            calls |= {(method, role) for role, owner in AS_ROLE.items() if owner == key}
+        elif key in admitted:
+            calls.add((method, None))
+    return calls
+
+
+def test_every_key_may_call_what_was_decided_and_nothing_else(tmp_path, monkeypatch):
+    servers, found, start, lock = {}, {}, rpc.Server.start, threading.Lock()
+
+    def record(server, block=True):
+        servers[server.name] = server
+        start(server, block)
+
+    monkeypatch.setattr(rpc.Server, "start", record)
+    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    names = ("coordinator", "actor", "replay", "logger", "learner")
+    args = {f"{n}_addr": rpc.resolve("localhost:{auto}") for n in names}
+    args["key_dir"] = str(tmp_path / "keys")
+    settings = RunSettings.of({"logdir": str(tmp_path), **args, "learners": 2})
+    ensemble.make_server(ensemble.Ensemble(1, {}, {}), settings).start(block=False)
+
+    class Prober(wrappers.Wrapper):
+        """An environment that, before the first step of any, tries all keys."""
+
+        def step(self, action):
+            with lock:
+                for name, key in itertools.product(servers, connections.CLIENTS):
+                    if (name, key) not in found:
+                        keys = rpc.load_client(tmp_path / "keys", key)
+                        found[name, key] = try_key(servers[name], keys)
+            return self.env.step(action)
+
+    Run(tmp_path / "run", lambda index: Prober(make_env(index)))(**args, learners=1)
+    servers["learner"].close()
+    bound = {name: set(bound_methods(server)) for name, server in servers.items()}
+    assert bound == {name: set(methods) for name, methods in MAY_CALL.items()}
+    assert found == {
+        (name, key): expected_calls(name, key)
+        for name in MAY_CALL
+        for key in connections.CLIENTS
+    }
