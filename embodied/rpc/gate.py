@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import struct
+import sys
 import time
 
 RESERVE = (
@@ -64,7 +65,7 @@ class Gate:
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY
-            if has_room():
+            if has_room(self._listener.fileno()):
                 self._listener.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
                 self.closed = False
                 return None
@@ -79,13 +80,15 @@ class Gate:
 def last_number() -> int:
     """The number of a descriptor from which on the others are for files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
     return limit - min(RESERVE, limit // 2)
 
 
-def has_room() -> bool:
-    """Whether a new connection would get a small enough number."""
-    with contextlib.suppress(OSError):  # Not even one descriptor is left.
-        number = os.dup(0)
+def has_room(descriptor: int) -> bool:
+    """Whether a copy of a descriptor, as a new connection, gets a small number."""
+    with contextlib.suppress(OSError):  # Not even one is left.
+        number = os.dup(descriptor)
         os.close(number)
         return number < last_number()
     return False
