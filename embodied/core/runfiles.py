@@ -19,6 +19,7 @@ METRICS, SCORES = "metrics.jsonl", "scores.jsonl"
 ROLES = "roles.json"  # The processes of a parallel run.
 MEMBERS = "members.json"  # Processes that joined it, and the numbers of their envs.
 INCARNATION = "incarnation"  # The number of the last process that was started.
+ISSUED = "issued.json"  # Numbers of the launcher's environments, and incarnations.
 MEDIA, REPLAY = "media", "replay"
 LIMIT = 1 << 24  # Bytes of a file of roles.
 CHECKPOINTS, AGENT = "ckpt", "agent"  # A folder for all roles, with one for each.

@@ -53,6 +53,7 @@ class Context:
         on_exit: Callable[[Context, BaseException | None], None] | None = None,
         incarnation: int | None = None,
     ):
+        self.issued = incarnation is not None  # Whether a launcher gave it numbers.
         if incarnation is None:
             self.first_number = time.time_ns()
         else:

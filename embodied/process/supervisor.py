@@ -15,6 +15,7 @@ from types import FrameType
 import elements
 
 from embodied.core import files
+from embodied.process import limits
 from embodied.process.signals import SIGNALS, Requests
 from embodied.process.worker import (
     Issue,
@@ -73,6 +74,7 @@ class Supervisor:
 
         With a `duration` it ends after so many seconds.
         """
+        limits.raise_descriptors()
         with self._listening():
             try:
                 for worker in self._workers:

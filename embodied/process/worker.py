@@ -54,13 +54,15 @@ class Role:
     essential: bool = False  # Whether the run failed if it does not end well.
     receives: bool = False  # Others send to it until they end: restarted until then.
     saved: Callable[[], str] = str  # Describes what a new process resumes from.
+    envids: tuple[int, ...] = ()  # Numbers of its environments.
     thread: bool = False  # Run in the supervisor's process; a failure ends the run.
 
 
-Issue = Callable[[], int | None]  # The incarnation of a process that is started.
+# The incarnation of a process that is started, given the numbers of its environments.
+Issue = Callable[..., int | None]
 
 
-def no_number() -> None:
+def no_number(*envids: int) -> None:
     """None: the process numbers its steps by the clock."""
 
 
@@ -97,7 +99,7 @@ class Worker:
         self._beat = context.Value(Heartbeat, lock=False)
         self._pipe, other = context.Pipe(duplex=False)
         payload = pickling.dumps((self.role.target, self.role.args))
-        args = (payload, self._beat, other, os.getpid(), self._issue())
+        args = (payload, self._beat, other, os.getpid(), self._issue(*self.role.envids))
         process = context.Process(target=child.run_role, args=args, name=self.role.name)
         # Signals go to the whole group, also to a process that only starts.
         # (Python's resource tracker, once started, no longer undoes the mask.)
@@ -245,7 +247,7 @@ class ThreadWorker:
         self.pid = os.getpid()
         self.sentinel, self._end = os.pipe()
         self._beat = Heartbeat()
-        self._ctx = Context(self._beat, incarnation=issue())
+        self._ctx = Context(self._beat, incarnation=issue(*role.envids))
         self._thread = threading.Thread(target=self._run, name=role.name, daemon=True)
         self._started = 0.0
         self._error = ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from embodied.rpc import encoding, methods, protocol, server
-from embodied.rpc.schema import Batch, Field, Schema, SchemaError
+from embodied.rpc.schema import Batch, Faults, Field, Schema, SchemaError
 
 Pad = Literal["none", "zeros", "repeat"]
+Check = Callable[[Batch, int], Faults]  # Gets a batch and the number of its rows.
 
 
 class Part(NamedTuple):
@@ -43,6 +44,21 @@ class OpenBatch:
         self.parts.append(Part(request, index))
         self.rows = stop
 
+    def keep(self, parts: Sequence[Part]) -> None:
+        """Keep the rows of these parts, and close the gaps between them."""
+        numbers = np.arange(self.rows)
+        kept = [np.atleast_1d(numbers[part.rows]) for part in parts]
+        self.parts, self.rows = [], 0
+        for (request, index), rows in zip(parts, kept, strict=True):
+            stop = self.rows + len(rows)
+            for array in self.arrays.values():
+                array[self.rows : stop] = array[rows]
+            single = isinstance(index, int)
+            self.parts.append(
+                Part(request, self.rows if single else slice(self.rows, stop))
+            )
+            self.rows = stop
+
     def finish(self, pad: Pad) -> Batch:
         """The stacked rows, followed by padding if wanted."""
         rows = self.rows
@@ -69,6 +85,7 @@ class BatchMethod(methods.Method):
         batch: int,
         timeout: float,
         schema: Schema,
+        check: Check | None,
         pad: Pad,
     ):
         super().__init__(name, workfn, postfn, workers)
@@ -80,6 +97,7 @@ class BatchMethod(methods.Method):
         self._batch = batch
         self._timeout = timeout
         self._schema = schema
+        self._check = check
         self._pad: Pad = pad
         self._open: OpenBatch | None = None
 
@@ -125,16 +143,50 @@ class BatchMethod(methods.Method):
 
     def execute(self, batch: OpenBatch) -> None:
         start = time.monotonic()
-        requests = [part.request for part in batch.parts]
+        waits, rows = [start - p.request.time for p in batch.parts], batch.rows
+        try:
+            faults = self._find_faults(batch)
+        except BaseException as error:
+            self.fail([part.request for part in batch.parts], error)
+        else:
+            if faults:
+                self._reject(batch, faults)
+            if batch.parts:
+                self._answer(batch)
+        self.meter.add(waits, rows, start)
+
+    def _find_faults(self, batch: OpenBatch) -> Faults:
+        faults = self._schema.faults(batch.arrays, batch.rows)
+        if not self._check:
+            return faults
+        return {**self._check(batch.arrays, batch.rows), **faults}
+
+    def _reject(self, batch: OpenBatch, faults: Faults) -> None:
+        """Fail the requests with a faulty row, and take them out of the batch."""
+        numbers = np.arange(batch.rows)
+        good = []
+        for part in batch.parts:
+            rows = np.atleast_1d(numbers[part.rows]).tolist()
+            row = next((row for row in rows if row in faults), None)
+            if row is None:
+                good.append(part)
+            else:
+                error = faults[row]
+                if len(rows) > 1:
+                    error = type(error)(f"row {row - rows[0]}: {error}")
+                self.meter.reject(1)
+                self.fail([part.request], error)
+        batch.keep(good)
+
+    def _answer(self, batch: OpenBatch) -> None:
         try:
             reply, post = self.call(batch.finish(self._pad), batch.rows)
             reply = _arrays(reply, batch.rows, "")
             answers = [_answer(part, reply) for part in batch.parts]
         except BaseException as error:
-            self.fail(requests, error)
+            self.fail([part.request for part in batch.parts], error)
         else:
             self.finish(answers, post)
-        self.meter.add([start - r.time for r in requests], batch.rows, start)
 
 
 class BatchServer(server.Server):
@@ -153,6 +205,7 @@ class BatchServer(server.Server):
         spaces: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
         optional: str | None = None,
+        check: Check | None = None,
         pad: Pad = "none",
     ) -> None:
         """Serve `workfn(batch, rows)` if `batch` > 0, else as `Server.bind` does.
@@ -163,13 +216,17 @@ class BatchServer(server.Server):
         requests stacked, all with the same additions, of which the first `rows` are
         real and the others padding, and returns a dict (or tree) of arrays with at
         least that many rows.
+
+        Before that, `check(batch, rows)` may name rows to reject and the errors that
+        their senders get, as those get one whose values are not finite or not within
+        the bounds of their space. The others are answered as if those were not there.
         """
         if not batch:
             super().bind(name, workfn, postfn, workers=workers, identify=identify)
             return
         assert not identify, "a batch has many callers"
         schema = Schema(spaces or {}, defaults, optional)
-        args = (name, workfn, postfn, workers, batch, timeout, schema, pad)
+        args = (name, workfn, postfn, workers, batch, timeout, schema, check, pad)
         self._add_method(BatchMethod(*args))
 
 

@@ -10,6 +10,8 @@ import zmq
 import zmq.utils.z85
 from zmq.utils import monitor
 
+from embodied.rpc import gate
+
 ZAP_ADDRESS = "inproc://zeromq.zap.01"
 ZAP_VERSION = b"1.0"
 FAILED = (
@@ -54,14 +56,15 @@ class Authenticator:
 
 
 class Monitor:
-    """Counts what happens to the connections of a socket."""
+    """Counts what happens to the connections of a socket, and minds its gate."""
 
-    EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | FAILED
+    EVENTS = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | FAILED
 
     def __init__(self, socket: zmq.Socket):
         self.accepted = 0
         self.disconnected = 0
         self.failed = 0  # Handshakes: scans, probes, strangers, wrong keys.
+        self.gate = gate.Gate()
         self._watched = socket
         self._socket = socket.get_monitor_socket(
             self.EVENTS, f"inproc://monitor-{secrets.token_hex(8)}"
@@ -73,14 +76,19 @@ class Monitor:
         """Count all events there are."""
         while _readable(self._socket):
             message = monitor.recv_monitor_message(self._socket, zmq.NOBLOCK)
-            self._count(message["event"])
+            self._count(message["event"], message["value"])
 
     def close(self) -> None:
+        self.gate.close()
         self._watched.disable_monitor()
         self._socket.close(0)
 
-    def _count(self, event: int) -> None:
-        self.accepted += event == zmq.EVENT_ACCEPTED
+    def _count(self, event: int, value: int) -> None:
+        if event == zmq.EVENT_LISTENING:
+            self.gate.guard(value)
+        elif event == zmq.EVENT_ACCEPTED:
+            self.accepted += 1
+            self.gate.admit(value)
         self.disconnected += event == zmq.EVENT_DISCONNECTED
         self.failed += bool(event & FAILED)
 
@@ -108,7 +116,7 @@ class ConnectionMonitor(Monitor):
         self.refused = False  # Whether it said that keys do not match.
         super().__init__(socket)
 
-    def _count(self, event: int) -> None:
+    def _count(self, event: int, value: int) -> None:
         self.reached |= event == zmq.EVENT_CONNECTED
         self.succeeded |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
         self.lost |= bool(event & self.LOST)

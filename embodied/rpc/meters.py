@@ -15,6 +15,7 @@ class Meter:
         self.lock = threading.Lock()
         self.calls = 0
         self.errors = 0
+        self.rejected = 0  # Calls of a batch whose values were not allowed.
         self.runs = 0  # Calls of the function; fewer than calls if batched.
         self.rows = 0
         self.wait = 0.0  # Seconds between arrival and execution, over calls.
@@ -33,6 +34,11 @@ class Meter:
         """Count calls that were answered with an error."""
         with self.lock:
             self.errors += calls
+
+    def reject(self, calls: int) -> None:
+        """Count calls that were rejected for their values, which are errors, too."""
+        with self.lock:
+            self.rejected += calls
 
 
 class Metered(Protocol):
@@ -86,6 +92,7 @@ class ServerMeter:
             f"{name}/wait": wait / max(1, calls),
             f"{name}/queue": method.queued(),
             f"{name}/errors": meter.errors,
+            f"{name}/rejected": meter.rejected,
         }
 
     def _change(self, key: str, value: float) -> float:

@@ -58,10 +58,12 @@ class Server:
         spaces: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
         optional: str | None = None,
+        check: Callable[..., Any] | None = None,
     ) -> None:
         """Serve a function as `embodied.rpc.BatchServer.bind` does.
 
-        A batch waits until it is full: `timeout` has no effect.
+        A batch waits until it is full: `timeout` has no effect. Neither has `check`,
+        and values are not checked, as an error would end the server.
         """
         assert self._server is None, "bind before start"
         if batch:

@@ -1,4 +1,4 @@
-"""What batched requests must look like: keys, dtypes and shapes."""
+"""What batched requests must look like: keys, dtypes, shapes and values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embodied.rpc import errors
+from embodied.rpc import bounds, errors
 
 Batch = dict[str, np.ndarray]  # Key -> [rows, ...].
+Faults = Mapping[int, errors.RpcError]  # What is wrong with rows of a batch.
 
 
 class SchemaError(errors.RpcError, ValueError):
@@ -25,11 +26,13 @@ class Field(NamedTuple):
 
 
 class Schema:
-    """The keys, dtypes and shapes of batched requests.
+    """The keys, dtypes, shapes and values of batched requests.
 
     `spaces` maps keys to anything that has a dtype and a shape, such as
-    `elements.Space`, or to a pair of them. Requests may leave out keys that have a
-    default, a number, and may add arrays of numbers whose keys start with `optional`.
+    `elements.Space`, or to a pair of them. Values have to be finite and within the
+    bounds of the space, if it has `low` and `high`. Requests may leave out keys that
+    have a default, a number, and may add arrays of numbers whose keys start with
+    `optional`.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Schema:
             raise ValueError("a batched method needs the spaces of its requests")
         self.fields = [_field(key, space) for key, space in spaces.items()]
         self._keys = {field.key for field in self.fields}
+        found = (bounds.of_space(key, space) for key, space in spaces.items())
+        self._bounds = [each for each in found if each]
         self.defaults = dict(defaults or {})
         self._optional = optional
 
@@ -93,6 +98,16 @@ class Schema:
                 found = _describe(value)
                 raise SchemaError(f"'{key}' must be {dtype} {expected}, got {found}")
         return rows
+
+    def faults(self, batch: Batch, rows: int) -> dict[int, errors.RpcError]:
+        """Rows of a batch with values that are not allowed."""
+        found: dict[int, errors.RpcError] = {}
+        for each in self._bounds:
+            values = batch[each.key][:rows]
+            if not each.hold(values):
+                for row, text in each.faults(values):
+                    found.setdefault(row, SchemaError(text))
+        return found
 
     def _may_add(self, key: Any) -> bool:
         prefix = self._optional

@@ -24,6 +24,7 @@ from embodied.rpc import (
 )
 
 READ_AT_ONCE = 256  # Messages between two looks at deadlines.
+BACKLOG = 128  # Connections that arrive at once; a closed gate still lets them in.
 LINGER = 1.0  # Seconds that the last replies may take to arrive on close.
 
 logger = logging.getLogger("embodied.rpc")
@@ -142,6 +143,7 @@ class Server:
             "handshakes_failed": self._monitor.failed,
             "denied": self._guard.denied if self._guard else 0,
             "connections": self._monitor.accepted - self._monitor.disconnected,
+            "accept_paused": self._monitor.gate.closings,
         }
         return self._meter.stats(self._queues) | counters
 
@@ -165,7 +167,7 @@ class Server:
         )
         socket = self._channel.socket
         socket.set(zmq.ROUTER_MANDATORY, 1)
-        socket.set(zmq.BACKLOG, 1024)
+        socket.set(zmq.BACKLOG, BACKLOG)
         number = addresses.to_open(self.address)
         socket.set(zmq.IPV6, "[" in number)
         self._guard = None
@@ -186,6 +188,7 @@ class Server:
             raise errors.AddressError(
                 f"cannot open {self.address} for {self.name}: {error}"
             ) from None
+        self._monitor.handle()  # It learns what listens before anything connects.
         if self.address.endswith(":*"):
             port = socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").rpartition(b":")[2]
             self.address = self.address.removesuffix("*") + port.decode()
@@ -241,7 +244,7 @@ class Server:
             self._deferred = self._queues.patient(self._read_at)
             if not self._deferred:
                 self._read()
-            patience = self._queues.tick()
+            patience = _sooner(self._queues.tick(), self._monitor.gate.look())
             if self._closing:
                 self._conclude()
             return self._take(patience)
@@ -283,10 +286,15 @@ class Server:
         """A job to run; another thread is woken if there is more to do meanwhile."""
         if self._deferred:
             pause = max(0, self._read_at + queues.PAUSE - time.monotonic())
-            patience = pause if patience is None else min(patience, pause)
+            patience = _sooner(patience, pause)
         elif self._dispatcher.more:
             patience = 0
         method, job, more = self._queues.take()
         if method and (more or patience is not None):
             self._channel.wake()
         return method, job, patience
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    """The shorter of two waits, of which None has no end."""
+    return other if one is None else one if other is None else min(one, other)

@@ -4,6 +4,7 @@ import json
 import random
 import socket
 import struct
+import sys
 
 import numpy as np
 import psutil
@@ -12,7 +13,7 @@ import zmq
 
 from embodied import rpc
 from embodied.rpc import protocol
-from embodied.run.parallel import routing
+from embodied.run.parallel import connections, routing
 from tests.e2e.command import Command, ports, rows, wait_for
 
 pytestmark = pytest.mark.slow
@@ -126,3 +127,49 @@ def test_strangers_disturb_nobody(run):
     assert json.loads((logdir / "roles.json").read_text()) == roles, "restarts"
     assert command.stop() == 0, command.text()
     assert "Traceback" not in command.text()
+
+
+HOLD = """
+import sys, time
+from tests.e2e.test_strangers import hold
+held = [each for address in sys.argv[1:] for each in hold(address, 1300)]
+print("held", flush=True)
+time.sleep(600)
+"""
+# Runs a command that may open 1,024 files and no more.
+FEW_FILES = ("sh", "-c", 'ulimit -n 1024 && exec "$@"', "sh")
+
+
+def test_idle_connections_do_not_exhaust_descriptors(tmp_path):
+    """More than the descriptors of launcher and agent, at both of their ports."""
+    flags = ["--configs", "debug", "--random_agent", "--task", "dummy_disc"]
+    flags += ["--logdir", tmp_path / "run", "--run.key_dir", tmp_path / "keys"]
+    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    names = ("actor", "coordinator")
+    places = [rpc.resolve("tcp://127.0.0.1:{auto}") for _ in names]
+    for name, place in zip(names, places, strict=True):
+        flags += [f"--run.{name}_addr", place]
+    flags += ["--run.save_every", 1]
+    command = Command(tmp_path / "out", *flags, prefix=FEW_FILES)
+    scores = tmp_path / "run" / "scores.jsonl"
+    wait_for(lambda: len(rows(scores)) >= 4, "episodes", [command])
+    roles = (tmp_path / "run" / "roles.json").read_text()
+    program = (sys.executable, "-c", HOLD)
+    idle = Command(tmp_path / "idle", *places, program=program)
+
+    def counted(name):
+        found = rows(tmp_path / "run" / "metrics.jsonl")
+        return max(row.get(f"server/actor/{name}", 0) for row in found)
+
+    try:
+        both = [command, idle]
+        wait_for(lambda: counted("accept_paused") > 0, "pause", both)
+        wait_for(lambda: counted("handshakes_failed") >= 1300, "drops", both, 300)
+        target = len(rows(scores)) + 8
+        wait_for(lambda: len(rows(scores)) >= target, "episodes", both)
+        assert (tmp_path / "run" / "roles.json").read_text() == roles, "restarts"
+        assert command.stop() == 0, command.text()
+        assert "Traceback" not in command.text()
+    finally:
+        idle.kill()
+        command.kill()

@@ -20,6 +20,7 @@ from embodied.process.context import Context
 from embodied.run.parallel import (
     bottleneck,
     connections,
+    issued,
     routing,
     shutdown,
 )
@@ -57,7 +58,7 @@ def parallel_actor(
     actor = Actor(
         agent, outbox, args.envs_per_process, partial(first_number, ctx), departures
     )
-    server = make_server(actor, agent, args)
+    server = make_server(actor, agent, args, issued.of_run(args, ctx))
     due_log, part = Seconds(args.log_every), ctx.part("actor")
     with contextlib.ExitStack() as stack:
         for each in (part, logger, replay, feed):
@@ -124,8 +125,13 @@ def first_number(ctx: Context) -> int:
     return max(ctx.first_number, time.time_ns())
 
 
-def make_server(actor: Actor, agent: base.Agent, args: RunSettings) -> rpc.BatchServer:
-    """A server, not started, that acts for environments."""
+def make_server(
+    actor: Actor,
+    agent: base.Agent,
+    args: RunSettings,
+    numbers: issued.Issued | None = None,
+) -> rpc.BatchServer:
+    """A server, not started, that acts for environments with the right numbers."""
     server = connections.serve(args.actor_addr, "actor", args, connections.ENV)
     server.bind(
         "act",
@@ -137,6 +143,7 @@ def make_server(actor: Actor, agent: base.Agent, args: RunSettings) -> rpc.Batch
         spaces={**observed(agent), **routing.SPACES},
         defaults=routing.DEFAULTS,
         optional=base.LOG_PREFIX,  # Whatever environments log.
+        check=(numbers or issued.Issued()).check,
     )
     return server
 

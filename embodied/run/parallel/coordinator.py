@@ -88,6 +88,11 @@ class Coordinator:
         """Admit a member; returns its numbers, incarnation and what it connects to."""
         self._check(key, role, spaces)
         self._check_expected(role)
+        if numbers is not None and not self._args.remote_envs:
+            raise UnexpectedError(
+                f"'{name}' wants the numbers {list(numbers)}, which environments of "
+                "the launcher have; start the run with --run.remote_envs True"
+            )
         member = self.members.join(role, name, count, numbers)
         return {
             "numbers": member.numbers,

@@ -21,6 +21,7 @@ from embodied.run.parallel import (
     placed,
     routing,
 )
+from embodied.run.parallel.issued import NumberError
 from embodied.run.settings import Given, RunSettings
 
 ACT_TIMEOUT = 600.0  # Seconds; a learner that compiles keeps everybody waiting.
@@ -85,7 +86,7 @@ def joined_env(
                 elements.print(f"Joined again as environments {numbers}.", flush=True)
             worker.move(numbers)
             worker.begin(found["incarnation"] << routing.INCARNATION_BITS)
-            with contextlib.suppress(member.LeaseLostError):
+            with contextlib.suppress(member.LeaseLostError), rejoin():
                 place = (found["actor_addr"], invitation.keys, entry.name)
                 client = connections.reach(*place, ctx, found["transport"], own.keep)
                 with contextlib.closing(client):
@@ -119,6 +120,17 @@ def suppress_end() -> Iterator[None]:
     except rpc.RemoteError as error:
         if not connections.is_over(error):
             raise
+
+
+@contextlib.contextmanager
+def rejoin() -> Iterator[None]:
+    """Have a member join again whose numbers belong to another process by now."""
+    try:
+        yield
+    except rpc.RemoteError as error:
+        if error.kind == NumberError.__name__:
+            raise member.LeaseLostError from error
+        raise
 
 
 class EnvWorker:
@@ -238,6 +250,7 @@ def env_roles(
                     target,
                     budget=args.budget,
                     hang=args.env_timeout,
+                    envids=group,
                 )
             )
     return roles

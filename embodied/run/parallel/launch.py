@@ -80,7 +80,8 @@ def run(roles: Sequence[Role], args: RunSettings) -> str:
     """Run roles and coordinate what joins them; returns why the run ended."""
     logdir = pathlib.Path(args.logdir).expanduser()
     former = runfiles.checkpoints(logdir, "replay") / FORMER
-    issue = Incarnations(logdir / runfiles.INCARNATION, former).next
+    holders = logdir / runfiles.ISSUED
+    issue = Incarnations(logdir / runfiles.INCARNATION, former, holders).next
     with serve(args, issue) as coordinator:
         others = make_others(coordinator, args)
         status = logdir / runfiles.ROLES

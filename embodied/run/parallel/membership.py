@@ -10,6 +10,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import elements
 
@@ -69,6 +70,8 @@ class Members:
             for name, numbers in read(path).items()
             if min(numbers) >= first
         }
+        if self._path.exists():
+            self._write()  # Without the incarnations that an earlier launcher issued.
 
     def join(
         self, role: str, name: str, count: int = 0, numbers: Sequence[int] | None = None
@@ -91,8 +94,9 @@ class Members:
                 )
             numbers = self._find_numbers(name, count, numbers)
             member = Member(role, numbers, self._now(), self._issue())
+            self._members.pop(name, None)  # The newest is the last one.
             self._members[name] = member
-            self._write()
+            files.write_text(self._path, self._content())  # The actor relies on it.
             return member
 
     def renew(self, role: str, name: str) -> bool:
@@ -169,7 +173,7 @@ class Members:
         self, name: str, count: int, wanted: Sequence[int] | None
     ) -> list[int]:
         """The member's numbers if it has as many, else the smallest free ones."""
-        known = self._members.pop(name, None)
+        known = self._members.get(name)
         if wanted is not None:
             own = range(self._first)
             if len(wanted) != count or not all(number in own for number in wanted):
@@ -180,7 +184,7 @@ class Members:
             return list(wanted)
         if known and len(known.numbers) == count and self._are_own(known.numbers):
             return known.numbers
-        others = (member.numbers for member in self._members.values())
+        others = (m.numbers for m in self._members.values() if m is not known)
         taken = set(itertools.chain.from_iterable(others))
         free = (i for i in itertools.count(self._first) if i not in taken)
         return list(itertools.islice(free, count))
@@ -215,9 +219,16 @@ class Members:
         return all(m.told for m in self._members.values() if m.role == role)
 
     def _write(self) -> None:
-        numbers = {n: m.numbers for n, m in self._members.items() if m.role == ENV}
-        tree = {formats.VERSION: VERSION, "members": numbers}
-        files.write_status(self._path, json.dumps(tree, indent=1) + "\n")
+        files.write_status(self._path, self._content())
+
+    def _content(self) -> str:
+        envs = {n: m for n, m in self._members.items() if m.role == ENV}
+        tree = {
+            formats.VERSION: VERSION,
+            "members": {name: member.numbers for name, member in envs.items()},
+            "incarnations": {name: member.incarnation for name, member in envs.items()},
+        }
+        return json.dumps(tree, indent=1) + "\n"
 
 
 def read(path: str | os.PathLike) -> dict[str, list[int]]:
@@ -226,14 +237,36 @@ def read(path: str | os.PathLike) -> dict[str, list[int]]:
     A damaged file is reported: its members get numbers again when they join again.
     """
     try:
-        members = formats.read_json(path, VERSION)["members"]
-        for numbers in members.values():
-            if not numbers or not all(type(number) is int for number in numbers):
-                raise ValueError(f"{numbers} are no numbers of environments")
-        return members
-    except FileNotFoundError:
-        return {}
+        return _load(path)["members"]
     except formats.DAMAGED as error:
         text = f"{path} is damaged ({formats.one_line(error)}): members join anew."
         elements.print(text, color="yellow", flush=True)
         return {}
+
+
+def read_holders(path: str | os.PathLike) -> dict[int, int]:
+    """Numbers of the members' environments, and the incarnations that have them.
+
+    None in a damaged file: steps are rejected until a member joins again.
+    """
+    try:
+        found = _load(path)
+    except formats.DAMAGED:
+        return {}
+    return {
+        number: incarnation
+        for name, incarnation in found.get("incarnations", {}).items()
+        for number in found["members"][name]
+        if incarnation is not None  # It joined an earlier launcher, and joins again.
+    }
+
+
+def _load(path: str | os.PathLike) -> dict[str, Any]:
+    try:
+        found = formats.read_json(path, VERSION)
+    except FileNotFoundError:
+        return {"members": {}}
+    for numbers in found["members"].values():
+        if not numbers or not all(type(number) is int for number in numbers):
+            raise ValueError(f"{numbers} are no numbers of environments")
+    return found

@@ -15,12 +15,12 @@ INCARNATION_BITS = incarnations.BITS  # Low bits: step; high bits: incarnation.
 ENV_TIME = base.ENV_TIME  # Seconds the environment took for the step.
 
 MAX_ENVS = 2**30  # Numbers of environments are below.
+UNNUMBERED = -1  # Of a step whose sender does not number them.
 SPACES: base.Spaces = {
     ENVID: elements.Space(np.int32, (), 0, MAX_ENVS),
     IS_EVAL: elements.Space(bool),
-    SEQ: elements.Space(np.int64, (), 0, 2**62),
+    SEQ: elements.Space(np.int64, (), UNNUMBERED, 2**62),
     ENV_TIME: elements.Space(np.float32),
 }
 # What a sender may leave out.
-UNNUMBERED = -1
 DEFAULTS = {IS_EVAL: False, SEQ: UNNUMBERED, ENV_TIME: 0.0}

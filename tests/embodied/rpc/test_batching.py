@@ -329,3 +329,105 @@ def test_a_batch_that_was_begun_runs_before_a_server_closes(serve, connect):
     server.close()
     assert call.result()["action"] == 7
     assert posted == [1]
+
+
+VALUES = {
+    "image": elements.Space(np.uint8, (4, 4, 3)),
+    "reward": elements.Space(np.float32),
+    "vector": elements.Space(np.float32, (3,), [0, -1, 0], [1, 1, 5]),
+    "token": elements.Space(np.int32, (), 0, 7),
+    "count": elements.Space(np.int32),
+    "is_last": elements.Space(bool),
+}
+
+
+def values(number, rows=None, **replace):
+    lead = () if rows is None else (rows,)
+    made = {k: np.zeros(lead + s.shape, s.dtype) for k, s in VALUES.items()}
+    made["count"] = made["count"] + np.int32(number)
+    made["image"] += np.uint8(255)
+    return {**made, **replace}
+
+
+def act(batch, rows):
+    return {"action": 10 * batch["count"][:rows]}
+
+
+WRONG = {
+    "'reward' is nan, which is not a finite number": {"reward": np.float32("nan")},
+    "'reward' is -inf, which is not": {"reward": np.float32("-inf")},
+    r"'vector'\[1\] is -1.5, its space allows -1.0 to 1.0": {
+        "vector": np.array([0, -1.5, 9], np.float32)
+    },
+    r"'vector'\[2\] is nan": {"vector": np.array([0, 0, np.nan], np.float32)},
+    "'token' is 7, its space allows 0 to 6": {"token": np.int32(7)},
+    "'token' is -1, its": {"token": -1},
+}
+
+
+@pytest.mark.parametrize("message", list(WRONG))
+def test_values_that_are_not_allowed_fail_their_request_alone(serve, connect, message):
+    given = {"batch": 3, "timeout": 60.0, "spaces": VALUES}
+    server = serve(("act", act, None, given))
+    clients = [connect(server) for _ in range(3)]
+    requests = [values(1), values(2, **WRONG[message]), values(3)]
+    futures = [c.act(r) for c, r in zip(clients, requests, strict=True)]
+    with pytest.raises(rpc.RemoteError, match=message) as caught:
+        futures[1].result()
+    assert caught.value.kind == "SchemaError"
+    assert [futures[i].result()["action"] for i in (0, 2)] == [10, 30]
+    stats = server.stats()
+    assert (stats["act/rejected"], stats["act/errors"]) == (1, 1)
+
+
+def test_extreme_values_of_a_space_are_allowed(serve, connect):
+    given = {"batch": 2, "timeout": 0.0, "spaces": VALUES}
+    client = connect(serve(("act", act, None, given)))
+    most = np.finfo(np.float32).max
+    high = {"vector": np.array([1, 1, 5], np.float32), "reward": most, "token": 6}
+    assert client.act(values(2**31 - 1, **high)).result()["action"] is not None
+    low = {"vector": np.array([0, -1, 0], np.float32), "reward": -most, "token": 0}
+    assert client.act(values(-(2**31), **low)).result()["action"] is not None
+
+
+@pytest.mark.parametrize("pad", ["none", "zeros", "repeat"])
+def test_rejected_rows_leave_no_gap(serve, connect, pad):
+    """Whatever their number and the rows of the other requests."""
+    rng, kept = np.random.default_rng(0), []
+
+    def check(batch, rows):
+        odd = np.flatnonzero(batch["count"][:rows] % 2)
+        return {int(row): SchemaError("it is odd") for row in odd}
+
+    def policy(batch, rows):
+        kept.append(batch["count"][:rows].tolist())
+        assert (batch["image"][:rows] == 255).all()
+        return act(batch, rows)
+
+    given = {"batch": 12, "timeout": 0.01, "spaces": VALUES, "check": check}
+    client = connect(serve(("act", policy, None, {**given, "pad": pad})))
+    sent = []
+    for number in range(200):
+        rows = [None, 1, 2, 3][rng.integers(4)]
+        sent.append((number, rows, client.act(values(number, rows))))
+    for number, rows, future in sent:
+        if number % 2:
+            place = "row 0: " if (rows or 1) > 1 else ""
+            with pytest.raises(rpc.RemoteError, match=f": {place}it is odd"):
+                future.result()
+        else:
+            assert np.shape(future.result()["action"]) == (
+                () if rows is None else (rows,)
+            )
+            assert (future.result()["action"] == 10 * number).all()
+    even = [
+        n for number, rows, _ in sent if not number % 2 for n in [number] * (rows or 1)
+    ]
+    assert [number for batch in kept for number in batch] == even
+
+
+def test_a_check_that_fails_fails_the_calls(serve, connect):
+    given = {"batch": 1, "timeout": 0.0, "spaces": VALUES, "check": lambda b, r: {}[r]}
+    client = connect(serve(("act", act, None, given)))
+    with pytest.raises(rpc.RemoteError, match="KeyError"):
+        client.act(values(1)).result()

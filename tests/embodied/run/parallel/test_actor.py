@@ -227,6 +227,68 @@ def test_logs_that_the_agent_does_not_know_pass_through(tmp_path, make_steps, kn
     assert not [key for key in without if key.startswith(base.LOG_PREFIX)]
 
 
+class FiniteAgent(NumpyAgent):
+    """Fails if it sees a number that is none, as debugging tools do."""
+
+    def policy(self, carry, obs, mode="train"):
+        assert all(np.isfinite(value).all() for value in obs.values())
+        return super().policy(carry, obs, mode)
+
+
+@pytest.fixture
+def act_over_network(tmp_path):
+    """Serves an actor; a function that calls it for several clients at once."""
+    with contextlib.ExitStack() as stack:
+
+        def call(*requests, agent=None, **settings):
+            agent = agent or NumpyAgent(
+                {**base.special_spaces(), **OBS_SPACE}, ACT_SPACE
+            )
+            args = {"logdir": str(tmp_path), "actor_addr": rpc.resolve("{auto}")}
+            args |= {"actor_batch": len(requests), "actor_timeout": 60.0, **settings}
+            outbox = FakeOutbox()
+            server = make_server(Actor(agent, outbox), agent, RunSettings.of(args))
+            server.start(block=False)
+            stack.callback(server.close)
+            futures = []
+            for request in requests:
+                client = rpc.Client(server.address, "env")
+                stack.callback(client.close)
+                futures.append(client.act(request))
+            errors = [future.exception(30) for future in futures]
+            return errors, outbox, server
+
+        yield call
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("reward", np.float32("nan"), "'reward' is nan, which is not a finite number"),
+        ("token", np.int32(100), "'token' is 100, its space allows 0 to 99"),
+        (routing.ENVID, np.int32(-4), "'envid' is -4, its space allows 0 to"),
+        (routing.ENVID, np.int32(routing.MAX_ENVS), "'envid' is 1073741824, its"),
+        (routing.SEQ, np.int64(-2), "'seq' is -2, its space allows -1 to"),
+    ],
+)
+def test_a_bad_value_is_the_fault_of_its_sender_alone(
+    act_over_network, make_steps, until, key, value, message
+):
+    requests = [
+        make_steps([envid], [1], True, token=np.zeros(1, np.int32))
+        for envid in range(4)
+    ]
+    requests[2][key] = np.array([value])
+    spaces = {**base.special_spaces(), **OBS_SPACE}
+    agent = FiniteAgent(spaces, ACT_SPACE)
+    errors, outbox, server = act_over_network(*requests, agent=agent)
+    assert message in str(errors[2])
+    assert [error for error in errors if error] == [errors[2]]
+    until(lambda: outbox.sent)
+    assert sorted(outbox.sent[0][routing.ENVID].tolist()) == [0, 1, 3]
+    assert server.stats()["act/rejected"] == 1
+
+
 def test_actions_after_the_last_step_are_zero_and_reset(make_steps):
     outbox = FakeOutbox()
     actor = Actor(make_agent(), outbox)

@@ -108,6 +108,13 @@ def test_a_key_is_for_its_roles_only(coordinator, key, role):
                 call(key, role, *args)
 
 
+def test_numbers_of_the_launcher_are_not_given_away(make):
+    given = (connections.ENV, ENV, "one", 2, encode(), [0, 1])
+    with pytest.raises(module.UnexpectedError, match=r"\[0, 1\].*remote_envs True"):
+        make().join(*given)
+    assert make(remote_envs=True).join(*given)["numbers"] == [0, 1]
+
+
 def test_only_the_core_knows_the_learners(coordinator):
     coordinator.join(connections.LEARNER, LEARNER, "one")
     assert coordinator.learners(connections.CORE, 7, 1) == [{"one": 1}, 1]

@@ -16,6 +16,7 @@ from embodied.run.parallel import (
     routing,
 )
 from embodied.run.parallel.env import joined_env
+from embodied.run.parallel.issued import NumberError
 from embodied.run.parallel.membership import ENV
 from embodied.run.settings import RunSettings
 
@@ -152,6 +153,18 @@ def test_a_member_that_lost_its_lease_joins_with_new_numbers(training, ctx):
     found = training.incarnations()
     assert found == sorted(found)
     assert found[-1] == 3
+
+
+def test_a_member_whose_numbers_are_rejected_joins_again(training, ctx):
+    """They belong to another process, or to an earlier launcher."""
+
+    def reject():
+        training.on_step[11] = ctx.request_stop
+        raise NumberError("'envid' 4 belongs to incarnation 7")
+
+    training.on_step[10] = reject
+    joined_env(make_env, training.invitation, ENTRY, ctx=ctx)
+    assert training.incarnations() == [1] * 10 + [2]
 
 
 def test_a_member_joins_the_next_launcher(training, ctx):

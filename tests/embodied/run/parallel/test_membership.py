@@ -204,3 +204,12 @@ def test_who_comes_to_the_next_run_joins_anew(members, path):
     members.clear()
     members.clear()
     assert membership.read(path) == {}
+
+
+def test_a_rejected_join_leaves_the_member_as_it_was(tmp_path):
+    members = Members(tmp_path / "members.json", 4, itertools.count(1).__next__)
+    member = members.join("env", "one", 2)
+    with pytest.raises(LimitError):
+        members.join("env", "one", 2, numbers=[7, 8])
+    assert members.renew("env", "one")
+    assert members.join("env", "one", 2).numbers == member.numbers

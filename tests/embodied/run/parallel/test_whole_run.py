@@ -1,7 +1,9 @@
 """A whole parallel run in this process, with real sockets and the numpy agent."""
 
 import contextlib
+import itertools
 import json
+import threading
 from functools import partial as bind
 
 import elements
@@ -9,11 +11,12 @@ import numpy as np
 import pytest
 
 from embodied import metrics, replay, rpc, streams
-from embodied.core import spacefile, wrappers
+from embodied.core import runfiles, spacefile, wrappers
 from embodied.core.checkpoint import read_item
 from embodied.envs.dummy import Dummy
+from embodied.process import incarnations
 from embodied.run import parallel
-from embodied.run.parallel import connections, ensemble, feed, member
+from embodied.run.parallel import connections, ensemble, feed, member, routing
 from embodied.run.parallel import replay as replay_module
 from embodied.run.parallel.env import joined_env
 from embodied.run.parallel.launch import Factories
@@ -292,4 +295,174 @@ def test_the_key_of_an_environment_reaches_what_it_needs_only(tmp_path):
         "replay_addr": "denied",
         "logger_addr": "denied",
         "learner_addr": "denied",
+    }
+
+
+class Impostor(wrappers.Wrapper):
+    """An environment that once tries numbers which are not its own.
+
+    It counts how often it, and any other made of this class, has to abandon an episode.
+    """
+
+    def __init__(self, env, index, address, logdir, found):
+        super().__init__(env)
+        self._index, self._address, self._logdir = index, address, logdir
+        self._found = found
+        self._steps, self._ended = 0, True
+
+    def step(self, action):
+        self._found["abandoned"] += bool(action["reset"]) and not self._ended
+        obs = self.env.step(action)
+        self._steps, self._ended = self._steps + 1, bool(obs["is_last"])
+        if self._index == 0 and self._steps == 30:
+            with contextlib.closing(rpc.Client(self._address, "impostor")) as client:
+                for name, numbers in self._wrong_numbers().items():
+                    error = client.act({**obs, **numbers}).exception(30)
+                    self._found[name] = getattr(error, "kind", None)
+        return obs
+
+    def _wrong_numbers(self):
+        holders = incarnations.read_holders(self._logdir / runfiles.ISSUED)
+        other, own = np.int32(1), holders[0] << routing.INCARNATION_BITS
+        later = (1 + max(holders.values())) << routing.INCARNATION_BITS
+        return {
+            "huge": {"envid": other, "seq": np.int64(2**62 - 1)},
+            "of the sender": {"envid": other, "seq": np.int64(own + 10**6)},
+            "of no process": {"envid": other, "seq": np.int64(later + 1)},
+            "none": {"envid": other},
+            "of no environment": {"envid": np.int32(77), "seq": np.int64(own + 10**6)},
+            "negative": {"envid": np.int32(-1), "seq": np.int64(own + 10**6)},
+            "of neither": {"envid": np.int32(78)},
+        }
+
+
+def test_numbers_of_another_environment_are_rejected_and_do_no_harm(tmp_path):
+    address, found = rpc.resolve("{auto}"), {"abandoned": 0}
+
+    def make(index):
+        return Impostor(make_env(index), index, address, tmp_path, found)
+
+    run = Run(tmp_path, make)
+    assert run(actor_addr=address) == "agent completed the run"
+    assert found.pop("abandoned") == 0
+    assert found.pop("negative") == "SchemaError"
+    assert set(found.values()) == {"NumberError"}, found
+    assert len(found) == 6
+    stored = run.make_replay("replay")
+    assert stored.total == STEPS
+    stored.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    counts = [json.loads(line).get("server/actor/act/rejected", 0) for line in lines]
+    assert max(counts) == 7
+
+
+CORE, ENV, LEARNER = connections.CORE, connections.ENV, connections.LEARNER
+# The keys that may call each method of each server of a run. A method that is not here
+# fails the test: decide who may call it.
+MAY_CALL = {
+    "actor": {"act": {CORE, ENV}},
+    "replay": {
+        "add_batch": {CORE},
+        "sample_batch_train": {CORE},
+        "sample_batch_report": {CORE},
+        "sample_batch_eval": {CORE},
+        "update": {CORE},
+        "length": {CORE},
+        "total": {CORE},
+        "drain": {CORE},
+        "take_over": {CORE},
+        "logged": {CORE},
+        "end": {CORE},
+    },
+    "logger": {"add": {CORE}, "tran": {CORE}, "end": {CORE}},
+    "learner": {"start": {CORE, LEARNER}, "take": {CORE, LEARNER}},
+    "coordinator": {
+        "describe": {CORE, ENV, LEARNER},  # Each for its own roles: see below.
+        "join": {CORE, ENV, LEARNER},
+        "lease": {CORE, ENV, LEARNER},
+        "leave": {CORE, ENV, LEARNER},
+        "learners": {CORE},
+    },
+}
+AS_ROLE = {
+    "env": ENV,
+    "learner": LEARNER,
+    "agent": CORE,
+    "replay": CORE,
+    "logger": CORE,
+}
+# Arguments after the role that change nothing; a member needs at least 0 environments.
+HARMLESS = {"describe": (), "join": ("probe", -1), "lease": ("probe",)}
+HARMLESS["leave"] = ("probe",)
+TOO_MANY = (None,) * 9  # A function that may be called fails before it runs.
+
+
+def try_key(server, keys):
+    """Methods that a key may call, and as which role where that matters."""
+    try:
+        client = rpc.Client(server.address, "prober", keys=keys, connect_timeout=60)
+    except rpc.HandshakeError:
+        return set()
+    calls = {}
+    for method in bound_methods(server):
+        if server.name == "coordinator" and method in HARMLESS:
+            for role in AS_ROLE:
+                calls[method, role] = (role, *HARMLESS[method])
+        else:
+            learners = method == "learners"
+            calls[method, None] = (-1, 10**6) if learners else TOO_MANY
+    with contextlib.closing(client):
+        futures = {call: client.call(call[0], args) for call, args in calls.items()}
+        errors = {call: future.exception(60) for call, future in futures.items()}
+    return {c for c, e in errors.items() if getattr(e, "kind", "") != "PermissionError"}
+
+
+def bound_methods(server):
+    return [method.name for method in server._queues]
+
+
+def expected_calls(server, key):
+    calls = set()
+    for method, admitted in MAY_CALL[server].items():
+        if server == "coordinator" and method in HARMLESS:
+            calls |= {(method, role) for role, owner in AS_ROLE.items() if owner == key}
+        elif key in admitted:
+            calls.add((method, None))
+    return calls
+
+
+def test_every_key_may_call_what_was_decided_and_nothing_else(tmp_path, monkeypatch):
+    servers, found, start, lock = {}, {}, rpc.Server.start, threading.Lock()
+
+    def record(server, block=True):
+        servers[server.name] = server
+        start(server, block)
+
+    monkeypatch.setattr(rpc.Server, "start", record)
+    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    names = ("coordinator", "actor", "replay", "logger", "learner")
+    args = {f"{n}_addr": rpc.resolve("localhost:{auto}") for n in names}
+    args["key_dir"] = str(tmp_path / "keys")
+    settings = RunSettings.of({"logdir": str(tmp_path), **args, "learners": 2})
+    ensemble.make_server(ensemble.Ensemble(1, {}, {}), settings).start(block=False)
+
+    class Prober(wrappers.Wrapper):
+        """An environment that, before the first step of any, tries all keys."""
+
+        def step(self, action):
+            with lock:
+                for name, key in itertools.product(servers, connections.CLIENTS):
+                    if (name, key) not in found:
+                        keys = rpc.load_client(tmp_path / "keys", key)
+                        found[name, key] = try_key(servers[name], keys)
+            return self.env.step(action)
+
+    Run(tmp_path / "run", lambda index: Prober(make_env(index)))(**args, learners=1)
+    servers["learner"].close()
+    bound = {name: set(bound_methods(server)) for name, server in servers.items()}
+    assert bound == {name: set(methods) for name, methods in MAY_CALL.items()}
+    assert found == {
+        (name, key): expected_calls(name, key)
+        for name in MAY_CALL
+        for key in connections.CLIENTS
     }
