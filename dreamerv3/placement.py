@@ -22,6 +22,7 @@ from embodied.run.parallel.member import WILDCARDS
 COORDINATOR = "run.coordinator_addr"
 ACTOR, REPLAY, LOGGER = "run.actor_addr", "run.replay_addr", "run.logger_addr"
 LEARNERS, LEARNER = "run.learners", "run.learner_addr"
+START_TIMEOUT = "run.learner_start_timeout"
 
 
 class Placed(NamedTuple):
@@ -182,6 +183,10 @@ def _check_learners(values: Flat) -> list[Problem]:
     if values[LEARNER].startswith("ipc://"):
         rule, remedy = "other hosts cannot reach it", "give tcp://HOST:PORT"
         return [Problem(LEARNER, values[LEARNER], rule, remedy)]
+    if values[START_TIMEOUT] > values["run.agent_timeout"]:
+        rule = "must not exceed run.agent_timeout, as a host that waits looks hung"
+        remedy = f"give --run.agent_timeout {values[START_TIMEOUT]:g} or more as well"
+        return [Problem(START_TIMEOUT, values[START_TIMEOUT], rule, remedy)]
     for key in (LEARNER, COORDINATOR):  # JAX opens a port of the same host.
         if _is_wildcard(values[key]):
             rule = "other hosts need the number or name of this one"

@@ -103,6 +103,7 @@ RULES = [
     Rule(r"run\.(eval_episodes|report_batches)", *_at_least(1), "1 is enough"),
     Rule(r"run\.train_ratio", *_at_least(0), "32 is usual, 0 trains nothing"),
     Rule(r"run\..*_(every|timeout)", *_more_than(0), "give seconds"),
+    Rule(r"run\.learner_timeout", *_at_least(5), "heartbeats come every second"),
     Rule(
         r"run\.(envs_per_process|actor_threads|learners)",
         *_at_least(1),

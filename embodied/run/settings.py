@@ -62,6 +62,8 @@ class RunBlock:
     budget: int
     env_timeout: float
     agent_timeout: float
+    learner_timeout: float
+    learner_start_timeout: float
     stop_timeout: float
     usage: UsageSettings
 

@@ -192,6 +192,8 @@ def test_only_environments_of_the_run(tmp_path):
         ({"random_agent": True}, "run.learners"),
         ({"run.agent_process": False}, "run.learners"),
         ({"script": "train"}, "run.learners"),
+        ({"run.learner_start_timeout": 601.0}, "run.learner_start_timeout"),
+        ({"run.learner_start_timeout": 601.0, "run.agent_timeout": 700.0}, None),
         ({"script": "eval_only"}, None),  # Of a run that had several hosts.
     ],
     ids=str,

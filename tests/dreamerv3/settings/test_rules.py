@@ -30,6 +30,8 @@ BAD = {
     "run.train_ratio": -1.0,
     "run.log_every": 0,
     "run.actor_timeout": -1.0,
+    "run.learner_timeout": 1.0,
+    "run.learner_start_timeout": 0.0,
     "run.envs_per_process": 0,
     "run.budget": -1,
     "replay.memory": -1,
