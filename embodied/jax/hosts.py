@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import elements
 import jax
 import numpy as np
-from orbax.checkpoint import multihost
+from orbax.checkpoint import multihost  # type: ignore[import-untyped]
 
 from embodied.core import base, extras
 from embodied.jax import agent, batches, sharding

@@ -149,7 +149,7 @@ def lead(args: RunSettings, ctx: Context) -> Iterator[Ensemble]:
         host = addresses.to_open(args.learner_addr).rpartition(":")[0]
         address = rpc.resolve(f"{host}:{rpc.AUTO}")
         timeouts = hosts.Timeouts(args.learner_start_timeout, args.learner_timeout)
-        facts = {"jax_addr": address, "versions": hosts.versions()}
+        facts: dict[str, Any] = {"jax_addr": address, "versions": hosts.versions()}
         facts |= {"timeouts": list(timeouts)}
         ensemble = Ensemble(ctx.incarnation, followers, facts)
         server = make_server(ensemble, args)
