@@ -17,7 +17,7 @@ import embodied.metrics
 import embodied.replay
 import embodied.run
 import embodied.streams
-from dreamerv3 import environments, offline, outputs, placement
+from dreamerv3 import environments, jobs, offline, outputs, placement
 from dreamerv3.environments import EnvFactory, make_env, try_reset
 from dreamerv3.public import keys as public_keys
 from dreamerv3.settings import config as settings
@@ -67,11 +67,25 @@ def start(
     config = settings.to_config(values)
     for note in public_keys.notes(typed.values):
         elements.print(note, flush=True)
+    if jobs.is_wanted(values):
+        jobs.submit(blocks, typed, config, factory)
+    else:
+        run(config, values, saved, factory)
+    return pathlib.Path(config.logdir)
+
+
+def run(
+    config: Settings,
+    values: settings.Flat,
+    saved: settings.Flat,
+    factory: Callable[..., Any] | None = None,
+) -> str | None:
+    """Run the script in this process; returns why a parallel run ended."""
     if config.script in placement.SCRIPTS:
         elements.print(placement.describe(config), flush=True)
         with outputs.terminal(config):
             place(config)
-        return pathlib.Path(config.logdir)
+        return None
     # Raises before anything is written.
     spaces, env = look(config, factory, reset=True)
     notes = env.notes if env else ()
@@ -83,7 +97,7 @@ def start(
         elements.print(plan.describe(config, *spaces, notes), flush=True)
         with outputs.terminal(config), naming_task("" if factory else config.task):
             dispatch(config, *spaces, factory)
-        return pathlib.Path(config.logdir)
+        return None
     with logdir.hold(config.logdir):
         tell_changes(saved, values)
         logdir.save(values)
@@ -91,10 +105,10 @@ def start(
         keep_original(config, env)
         elements.print(plan.describe(config, *spaces, notes), flush=True)
         with outputs.terminal(config), naming_task("" if factory else config.task):
-            dispatch(config, *spaces, factory)
+            reason = dispatch(config, *spaces, factory)
         elements.print(plan.closing(config), flush=True)
         write_report(config)
-    return pathlib.Path(config.logdir)
+    return reason
 
 
 def keep_original(config: Settings, env: base.Env | None) -> None:
@@ -200,8 +214,8 @@ def dispatch(
     obs_space: base.Spaces,
     act_space: base.Spaces,
     factory: Callable[..., Any] | None = None,
-) -> None:
-    """Run the script."""
+) -> str | None:
+    """Run the script; returns why a parallel run ended."""
     agent = bind(make_agent, config, obs_space, act_space)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
@@ -211,7 +225,7 @@ def dispatch(
     args = make_args(config)
     match config.script:
         case "parallel":
-            parallel.combined(
+            return parallel.combined(
                 agent, replay, replay_eval, env_train, env_eval, stream, logger, args
             )
         case "train":
@@ -230,6 +244,7 @@ def dispatch(
             embodied.run.eval_only(agent, env_eval, logger, args)
         case _:
             raise AssertionError(config.script)
+    return None
 
 
 def place(config: Settings) -> None:

@@ -23,6 +23,9 @@ class RaySettings:
 
     address: str
     cpus: float
+    gpus: float
+    cpus_core: float
+    memory: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

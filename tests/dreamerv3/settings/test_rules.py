@@ -31,6 +31,8 @@ BAD = {
     "run.log_every": 0,
     "run.actor_timeout": -1.0,
     "run.learner_timeout": 1.0,
+    "ray.gpus": -1.0,
+    "ray.memory": -1,
     "run.learner_start_timeout": 0.0,
     "run.envs_per_process": 0,
     "run.budget": -1,
