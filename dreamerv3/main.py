@@ -17,7 +17,7 @@ import embodied.metrics
 import embodied.replay
 import embodied.run
 import embodied.streams
-from dreamerv3 import environments, jobs, offline, outputs, placement
+from dreamerv3 import environments, offline, outputs, placement, ray_job
 from dreamerv3.environments import EnvFactory, make_env, try_reset
 from dreamerv3.public import keys as public_keys
 from dreamerv3.settings import config as settings
@@ -67,8 +67,8 @@ def start(
     config = settings.to_config(values)
     for note in public_keys.notes(typed.values):
         elements.print(note, flush=True)
-    if jobs.is_wanted(values):
-        jobs.submit(blocks, typed, config, factory)
+    if ray_job.is_wanted(values):
+        ray_job.submit(blocks, typed, config, factory)
     else:
         run(config, values, saved, factory)
     return pathlib.Path(config.logdir)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial as bind
 from typing import Any, NamedTuple
 
-from dreamerv3 import jobs
+from dreamerv3 import ray_job
 from dreamerv3.settings.config import Flat, Problem
 from dreamerv3.settings.schema import Settings
 from embodied.cluster import discovery
@@ -222,7 +222,7 @@ def _check_launcher(values: Flat) -> list[Problem]:
     problems = []
     for key in (COORDINATOR, ACTOR):
         problems += _check_reach(key, values[key], cluster)
-    return problems or jobs.check(values, cluster, _served(values))
+    return problems or ray_job.check(values, cluster, _served(values))
 
 
 def _check_reach(key: str, address: str, cluster: discovery.Cluster) -> list[Problem]:

@@ -64,11 +64,13 @@ class Job:
         path.write_text(textwrap.dedent(NUMBERED))
         self.flags = ["--configs", "debug", "--random_agent", "--task", f"{path}:Env"]
         self.flags += ["--logdir", self.logdir, "--launcher", "ray"]
-        self.flags += ["--ray.address", cluster.address, "--run.save_every", 1]
+        self.flags += ["--run.save_every", 1]
         self.flags += ["--run.envs_per_process", 2, "--run.eval_envs", 0]
 
     def start(self, *flags):
-        self.command = Command(self.directory / "job.txt", *self.flags, *flags, env=ENV)
+        # As in a driver that `ray job submit` starts.
+        env = {**ENV, "RAY_ADDRESS": self.cluster.address}
+        self.command = Command(self.directory / "job.txt", *self.flags, *flags, env=env)
         return self.command
 
     def wait(self, condition, what):
@@ -81,10 +83,11 @@ class Job:
         found = [n for n in self.cluster.nodes if n.process.pid in above]
         return found[0] if found else None
 
+    def scores(self):
+        return rows(self.logdir / "scores.jsonl")
+
     def step(self):
-        return max(
-            (row["step"] for row in rows(self.logdir / "scores.jsonl")), default=0
-        )
+        return max((row["step"] for row in self.scores()), default=0)
 
 
 @pytest.fixture
@@ -117,6 +120,7 @@ def test_a_job_survives_the_loss_of_its_node(cluster, tmp_path):
     assert first in cluster.nodes[1:]  # The others have a GPU.
     cluster.lose(first)
     saved = logged_step(job.logdir)
+    kept = [row for row in job.scores() if row["step"] <= saved]
     job.wait(lambda: job.step() > before + 200, "episodes of the new job")
     assert job.node() not in (None, first)
     assert "The job was lost" in command.text()
@@ -130,7 +134,8 @@ def test_a_job_survives_the_loss_of_its_node(cluster, tmp_path):
     steps = np.stack(list(found.values()))
     assert len(np.unique(steps, axis=1).T) == replay.total, "stored twice"
     replay.close()
-    steps = [row["step"] for row in rows(job.logdir / "scores.jsonl")]
+    assert job.scores()[: len(kept)] == kept, "saved episodes are missing"
+    steps = [row["step"] for row in job.scores()]
     assert steps == sorted(steps)
 
 
