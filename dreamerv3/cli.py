@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dreamerv3.commands.base import COMMANDS, CommandError
 from dreamerv3.settings import config, flags
 from dreamerv3.settings.config import ConfigError, Problem
+from embodied.cluster.job import JobError
 from embodied.core import extras, wrappers
 from embodied.core.base import SetupError
 from embodied.envs.registry import TaskError
@@ -21,9 +23,16 @@ INTERRUPTED = 130  # What a shell says of a program that ended by Ctrl-C.
 
 
 def cli() -> None:
-    """Run what was typed: a user's mistake is a message and a non-zero exit."""
-    try:
+    """Run what was typed."""
+    with explained():
         dispatch(sys.argv[1:])
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Turn a user's mistake into a message and a non-zero exit."""
+    try:
+        yield
     except ConfigError as error:
         print(flags.problems_text(error.problems), file=sys.stderr)
         sys.exit(2)
@@ -47,6 +56,9 @@ def cli() -> None:
         for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)
         sys.exit(1)
+    except JobError as error:
+        print(f"dreamerv3: {error}", file=sys.stderr)
+        sys.exit(error.code)
     except KeyboardInterrupt:
         print("dreamerv3: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -17,7 +17,7 @@ import embodied.metrics
 import embodied.replay
 import embodied.run
 import embodied.streams
-from dreamerv3 import environments, offline, outputs, placement
+from dreamerv3 import environments, offline, outputs, placement, ray_job
 from dreamerv3.environments import EnvFactory, make_env, try_reset
 from dreamerv3.public import keys as public_keys
 from dreamerv3.settings import config as settings
@@ -74,18 +74,33 @@ def start(
     `factory` makes environments of a task that only the running program knows.
     """
     values, saved = resolve(blocks, typed, problems)
+    if not typed.quiet:
+        for note in public_keys.notes(typed.values):
+            elements.print(note, flush=True)
+    if ray_job.is_wanted(values) and not typed.dry_run:
+        ray_job.submit(blocks, typed, settings.to_config(values), factory)
+    else:
+        run(values, saved, typed, factory)
+    return pathlib.Path(values["logdir"])
+
+
+def run(
+    values: settings.Flat,
+    saved: settings.Flat,
+    typed: flags.Flags,
+    factory: Callable[..., Any] | None = None,
+) -> str | None:
+    """Run the script in this process; returns why a parallel run ended."""
     config = settings.to_config(without_terminal(values) if typed.quiet else values)
     show = ignore if typed.quiet else elements.print
-    for note in public_keys.notes(typed.values):
-        show(note, flush=True)
     if config.script in placement.SCRIPTS:
         show(placement.describe(config), flush=True)
         if typed.dry_run:
             elements.print(DRY_RUN)
-            return pathlib.Path(config.logdir)
+            return None
         with outputs.terminal(config):
             place(config)
-        return pathlib.Path(config.logdir)
+        return None
     # Raises before anything is written.
     spaces, env = look(config, factory, reset=True)
     notes = env.notes if env else ()
@@ -100,17 +115,17 @@ def start(
         show(plan.describe(config, *spaces, notes), flush=True)
         if typed.dry_run:
             elements.print(DRY_RUN)
-            return pathlib.Path(config.logdir)
+            return None
         if trains:
             logdir.save(values)
             spacefile.write(config.logdir, *spaces)
             keep_original(config, env)
         with outputs.terminal(config), naming_task("" if factory else config.task):
-            dispatch(config, *spaces, factory, typed.quiet)
+            reason = dispatch(config, *spaces, factory, typed.quiet)
         if trains:
             elements.print(plan.closing(config), flush=True)
             write_report(config)
-    return pathlib.Path(config.logdir)
+    return reason
 
 
 def without_terminal(values: settings.Flat) -> settings.Flat:
@@ -229,8 +244,8 @@ def dispatch(
     act_space: base.Spaces,
     factory: Callable[..., Any] | None = None,
     quiet: bool = False,
-) -> None:
-    """Run the script."""
+) -> str | None:
+    """Run the script; returns why a parallel run ended."""
     agent = bind(make_agent, config, obs_space, act_space, quiet)
     replay = bind(make_replay, config, "replay")
     replay_eval = bind(make_replay, config, "replay_eval", "eval")
@@ -240,7 +255,7 @@ def dispatch(
     args = make_args(config)
     match config.script:
         case "parallel":
-            parallel.combined(
+            return parallel.combined(
                 agent, replay, replay_eval, env_train, env_eval, stream, logger, args
             )
         case "train":
@@ -259,6 +274,7 @@ def dispatch(
             embodied.run.eval_only(agent, env_eval, logger, args)
         case _:
             raise AssertionError(config.script)
+    return None
 
 
 def place(config: Settings) -> None:

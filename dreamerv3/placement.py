@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial as bind
 from typing import Any, NamedTuple
 
+from dreamerv3 import ray_job
 from dreamerv3.settings.config import Flat, Problem
 from dreamerv3.settings.schema import Settings
 from embodied.cluster import discovery
@@ -22,6 +23,7 @@ from embodied.run.parallel.member import WILDCARDS
 COORDINATOR = "run.coordinator_addr"
 ACTOR, REPLAY, LOGGER = "run.actor_addr", "run.replay_addr", "run.logger_addr"
 LEARNERS, LEARNER = "run.learners", "run.learner_addr"
+START_TIMEOUT = "run.learner_start_timeout"
 
 
 class Placed(NamedTuple):
@@ -182,6 +184,10 @@ def _check_learners(values: Flat) -> list[Problem]:
     if values[LEARNER].startswith("ipc://"):
         rule, remedy = "other hosts cannot reach it", "give tcp://HOST:PORT"
         return [Problem(LEARNER, values[LEARNER], rule, remedy)]
+    if values[START_TIMEOUT] > values["run.agent_timeout"]:
+        rule = "must not exceed run.agent_timeout, as a host that waits looks hung"
+        remedy = f"give --run.agent_timeout {values[START_TIMEOUT]:g} or more as well"
+        return [Problem(START_TIMEOUT, values[START_TIMEOUT], rule, remedy)]
     for key in (LEARNER, COORDINATOR):  # JAX opens a port of the same host.
         if _is_wildcard(values[key]):
             rule = "other hosts need the number or name of this one"
@@ -216,7 +222,7 @@ def _check_launcher(values: Flat) -> list[Problem]:
     problems = []
     for key in (COORDINATOR, ACTOR):
         problems += _check_reach(key, values[key], cluster)
-    return problems
+    return problems or ray_job.check(values, cluster, _served(values))
 
 
 def _check_reach(key: str, address: str, cluster: discovery.Cluster) -> list[Problem]:

@@ -56,7 +56,6 @@ KEYS = {
     LEARNER: connections.LEARNER,
 }
 STEP_TIMEOUT = 300.0  # Seconds for a step, or for making the environments.
-UPDATE_TIMEOUT = 900.0  # Seconds for an update, of which the first is compiled.
 BUDGET = 20  # Failures of a learner in five minutes: each restart of the run is one.
 GRACE = follower.STOP_AFTER + 10.0  # Seconds for a learner to end.
 REJECTED = ("UnexpectedError", "PermissionError")
@@ -199,8 +198,10 @@ def join_learner(
         raise CommandError(
             "learner needs JAX: install the whole package, not only its environments"
         )
-    if describe(invitation, args) is None:
+    facts = describe(invitation, args)
+    if facts is None:
         return
+    patience = facts["config"]["run.agent_timeout"]
     name = make_name()
     show({"Joins": f"{args.address} as {name}"})
     learner = Role(
@@ -208,8 +209,8 @@ def join_learner(
         follower.parallel_follower,
         (make_agent, name, invitation),
         budget=BUDGET,
-        hang=UPDATE_TIMEOUT,
-        start=UPDATE_TIMEOUT,
+        hang=patience,
+        start=patience,
         grace=GRACE,
         essential=True,
     )

@@ -96,6 +96,7 @@ RULES = [
     Rule(r"launcher", *_one_of(LOCAL, RAY), "local needs nothing else"),
     Rule(r"run\.transport", *_one_of(*TRANSPORTS), "zmq is the default"),
     Rule(r"ray\.cpus", *_at_least(0), "1 gives each environment process a core"),
+    Rule(r"ray\.(gpus|cpus_core|memory)", *_at_least(0), "0 reserves nothing"),
     Rule(r"run\.steps", *_at_least(1), "use run.duration to limit the time instead"),
     Rule(r"run\.duration", *_at_least(0), "0 means no limit"),
     Rule(r"run\.envs", *_at_least(1), "one environment is enough to train"),
@@ -103,6 +104,7 @@ RULES = [
     Rule(r"run\.(eval_episodes|report_batches)", *_at_least(1), "1 is enough"),
     Rule(r"run\.train_ratio", *_at_least(0), "32 is usual, 0 trains nothing"),
     Rule(r"run\..*_(every|timeout)", *_more_than(0), "give seconds"),
+    Rule(r"run\.learner_timeout", *_at_least(5), "heartbeats come every second"),
     Rule(
         r"run\.(envs_per_process|actor_threads|learners)",
         *_at_least(1),

@@ -8,6 +8,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 PATIENCE = 60.0  # Seconds for the answer of a cluster.
@@ -18,6 +19,7 @@ class Cluster(NamedTuple):
 
     host: str  # Number of this machine, by which the others reach it.
     nodes: int  # Machines that are there.
+    resources: Mapping[str, dict[str, float]] = {}  # Of each, in Ray's names.
 
 
 class AbsentError(Exception):
@@ -43,8 +45,13 @@ def main(address: str) -> None:
     """Print what `look` returns."""
     ray: Any = importlib.import_module("ray")  # An extra.
     ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    nodes = sum(node["Alive"] for node in ray.nodes())
-    cluster = Cluster(ray.util.get_node_ip_address(), nodes)
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    # Several nodes may share a machine, as in tests.
+    resources = {
+        f"{node['NodeManagerAddress']} ({node['NodeID'][:6]})": node["Resources"]
+        for node in alive
+    }
+    cluster = Cluster(ray.util.get_node_ip_address(), len(alive), resources)
     print(json.dumps(cluster._asdict()))
 
 

@@ -73,11 +73,11 @@ def joined_roles(roles: Sequence[Role], invitation: member.Invitation) -> list[R
     return joined
 
 
-def connect(address: str) -> Any:
+def connect(address: str, **options: Any) -> Any:
     """Ray, connected to a cluster."""
     ray: Any = importlib.import_module("ray")  # An extra.
     handler = signal.getsignal(signal.SIGTERM)
-    ray.init(address=address, logging_level=logging.WARNING)
+    ray.init(address=address, logging_level=logging.WARNING, **options)
     signal.signal(signal.SIGTERM, handler)  # Ray would end this process at once.
     return ray
 

@@ -16,6 +16,7 @@ LOCK = "run.lock"  # Held by the process that runs there.
 SPACES = "spaces.json"  # Of observations and actions.
 ORIGINAL = "original.json"  # The spaces of the Gymnasium environment it is trained in.
 METRICS, SCORES = "metrics.jsonl", "scores.jsonl"
+JOB = "job"  # Written by the command of a job on a cluster, which its node looks for.
 ROLES = "roles.json"  # The processes of a parallel run.
 MEMBERS = "members.json"  # Processes that joined it, and the numbers of their envs.
 INCARNATION = "incarnation"  # The number of the last process that was started.

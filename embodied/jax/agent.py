@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -27,6 +27,11 @@ from embodied.jax.slots import Slots
 public_names.extend(__name__)
 
 Tree = Any
+Meet = Callable[[str], None]
+
+
+def alone(name: str) -> None:
+    """Wait for no other host before a program is first run."""
 
 
 class Model(abc.ABC):
@@ -96,6 +101,7 @@ class Agent(base.Agent):
         self.compiled: dict[Any, Any] = {}
         self.record = jax.tree.structure(model.carry(1))
         self.hosts = jax.process_count()
+        self.meet: Meet = alone  # Called after a program of all hosts is compiled.
 
     @property
     def ext_space(self) -> base.Spaces:
@@ -250,6 +256,7 @@ class Agent(base.Agent):
                 cpu.release()
             else:
                 self.compiled[kind, shapes] = _interpreted(fn)
+            self.meet(f"{kind}/{len(self.compiled)}")
         return self.compiled[kind, shapes]
 
 

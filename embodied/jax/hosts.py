@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial as bind
@@ -24,30 +25,58 @@ from typing import Any, NamedTuple
 import elements
 import jax
 import numpy as np
+from orbax.checkpoint import multihost  # type: ignore[import-untyped]
 
 from embodied.core import base, extras
 from embodied.jax import agent, batches, sharding
 from embodied.jax.slots import Slots
 
-CONNECT, SHUTDOWN = 60, 10  # Seconds that processes wait for each other.
+SHUTDOWN = 10  # Seconds that processes wait for each other to leave.
 PACKAGES = ("jax", "jaxlib")  # Of which all need the same version, and of this.
 Order = tuple[Any, ...]
 Post = Callable[[Order, Callable[[int], Any] | None], None]
 Tree = Any
 
 
-def connect(address: str, hosts: int, host: int) -> None:
+class Timeouts(NamedTuple):
+    """How long hosts wait for each other, in seconds."""
+
+    start: float  # Until all have connected, and until all have compiled a program.
+    heartbeat: float  # Until a silent host counts as lost.
+
+
+def connect(address: str, hosts: int, host: int, timeouts: Timeouts) -> None:
     """Join the JAX program at an address, before JAX is used; waits for all hosts."""
     address = address.removeprefix("tcp://")
+    minutes = math.ceil(timeouts.start / 60)
+    jax.config.update("jax_cpu_get_local_topology_timeout_minutes", minutes)
+    jax.config.update("jax_cpu_get_global_topology_timeout_minutes", minutes)
     jax.distributed.initialize(
         address,
         hosts,
         host,
         cluster_detection_method="deactivate",  # It would take devices away.
-        initialization_timeout=CONNECT,
+        initialization_timeout=math.ceil(timeouts.start),
+        heartbeat_timeout_seconds=math.ceil(timeouts.heartbeat),
         coordinator_bind_address=address if host == 0 else None,
         shutdown_timeout_seconds=SHUTDOWN,
     )
+
+
+def meet(timeout: float, name: str) -> None:
+    """Wait until all hosts are about to run a program for the first time.
+
+    A collective on CPUs opens its connections when it is first run, and gives up after
+    30 s that cannot be changed; hosts need not compile equally fast.
+    """
+    wait = multihost.get_barrier_sync_fn()
+    try:
+        wait(key=f"dreamerv3/{name}", timeout_ms=math.ceil(1000 * timeout))
+    except jax.errors.JaxRuntimeError as error:
+        raise TimeoutError(
+            f"not all hosts of the learner compiled '{name}' within {timeout:g} s: "
+            f"raise --run.learner_start_timeout on slow or busy machines ({error})"
+        ) from error
 
 
 def disconnect() -> None:
@@ -97,8 +126,9 @@ class Leader(base.Agent):
     `post(order, rows)` sends an order; `rows(host)` is its last word for each of them.
     """
 
-    def __init__(self, own: agent.Agent, post: Post):
+    def __init__(self, own: agent.Agent, post: Post, meet: agent.Meet = agent.alone):
         self.own = own
+        self.own.meet = meet
         self.codec = own.codec
         self.obs_space, self.act_space = own.obs_space, own.act_space
         self._post = post
@@ -180,8 +210,9 @@ class Leader(base.Agent):
 class Follower:
     """Carries out the orders of a leader one after the other."""
 
-    def __init__(self, own: agent.Agent):
+    def __init__(self, own: agent.Agent, meet: agent.Meet = agent.alone):
         self._own = own
+        self._own.meet = meet
         self._state: dict[str, np.ndarray] = {}  # Parts of that of the leader.
         self._carries: dict[int, Tree] = {}
         self._batches: dict[int, batches.Prepared] = {}

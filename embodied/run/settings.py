@@ -23,6 +23,9 @@ class RaySettings:
 
     address: str
     cpus: float
+    gpus: float
+    cpus_core: float
+    memory: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,8 @@ class RunBlock:
     budget: int
     env_timeout: float
     agent_timeout: float
+    learner_timeout: float
+    learner_start_timeout: float
     stop_timeout: float
     usage: UsageSettings
 

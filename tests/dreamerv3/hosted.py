@@ -2,7 +2,7 @@
 
 python hosted.py alone
 python hosted.py leader MESH ADDRESS DIRECTORY
-python hosted.py follower MESH ADDRESS
+python hosted.py follower MESH ADDRESS DELAY
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+import time
+from functools import partial as bind
 
 import numpy as np
 
@@ -71,16 +73,29 @@ def lead(kit, mesh, address, directory):
         ensemble.lead(args, Context(incarnation=7)) as company,
     ):
         own = kit.agent(**OPTIONS, **{"jax.mesh": json.loads(mesh)})
-        return learn(hosts.Leader(own, company.post), kit, own)
+        meet = bind(hosts.meet, args.learner_start_timeout)
+        return learn(hosts.Leader(own, company.post, meet), kit, own)
 
 
-def follow(kit, mesh, address):
+def follow(kit, mesh, address, delay):
     def make_agent(values, spaces):
         assert (values, spaces[0].keys()) == ({"a": 1}, kit.obs_space.keys())
-        return kit.agent(*spaces, **OPTIONS, **{"jax.mesh": json.loads(mesh)})
+        agent = kit.agent(*spaces, **OPTIONS, **{"jax.mesh": json.loads(mesh)})
+        agent.model.report = late(agent.model.report, float(delay))
+        return agent
 
     invitation = member.Invitation(address, None)
     follower.parallel_follower(make_agent, "test", invitation)
+
+
+def late(fn, delay):
+    """A function that takes a while longer to trace and compile."""
+
+    def call(*args):
+        time.sleep(delay)
+        return fn(*args)
+
+    return call
 
 
 def main(part, *args):

@@ -192,6 +192,8 @@ def test_only_environments_of_the_run(tmp_path):
         ({"random_agent": True}, "run.learners"),
         ({"run.agent_process": False}, "run.learners"),
         ({"script": "train"}, "run.learners"),
+        ({"run.learner_start_timeout": 601.0}, "run.learner_start_timeout"),
+        ({"run.learner_start_timeout": 601.0, "run.agent_timeout": 700.0}, None),
         ({"script": "eval_only"}, None),  # Of a run that had several hosts.
     ],
     ids=str,
@@ -206,9 +208,9 @@ def test_what_does_not_fit_several_hosts(changes, key):
 def ray_is_there(monkeypatch):
     """Whether or not it is installed here, and a cluster with it."""
     monkeypatch.setattr("importlib.util.find_spec", str)
-    monkeypatch.setattr(
-        discovery, "look", lambda address: discovery.Cluster("10.0.0.5", 2)
-    )
+    nodes = {"10.0.0.5": {"CPU": 8.0}, "10.0.0.6": {"CPU": 4.0, "GPU": 1.0}}
+    cluster = discovery.Cluster("10.0.0.5", 2, nodes)
+    monkeypatch.setattr(discovery, "look", lambda address: cluster)
 
 
 @pytest.mark.usefixtures("ray_is_there")
@@ -226,12 +228,26 @@ def ray_is_there(monkeypatch):
         ({"run.remote_envs": True, **ADDRESSES}, "run.remote_envs"),
         ({"script": "train"}, "launcher"),
         ({"script": "eval_only"}, None),  # Of a run that had a cluster.
+        ({"ray.gpus": 1.0, "ray.cpus_core": 4.0}, None),
+        ({"ray.gpus": 2.0}, "ray.gpus"),
+        ({"ray.cpus_core": 8.0}, None),
+        ({"ray.cpus_core": 8.0, "ray.gpus": 1.0}, "ray.gpus"),  # None has both.
+        ({"ray.memory": 10**9}, "ray.memory"),
+        ({"ray.gpus": 1.0, "run.actor_addr": "tcp://10.0.0.5:7001"}, "run.actor_addr"),
+        ({"ray.gpus": 1.0, "run.logger_addr": "tcp://10.0.0.5:7"}, "run.logger_addr"),
     ],
     ids=str,
 )
 def test_what_does_not_fit_a_cluster(changes, key):
     problems = check(launcher="ray", **changes)
     assert [problem.key for problem in problems] == ([key] if key else [])
+
+
+@pytest.mark.usefixtures("ray_is_there")
+def test_what_a_cluster_has_is_reported():
+    (problem,) = check(launcher="ray", **{"ray.gpus": 2.0, "ray.cpus_core": 1.0})
+    assert "no node has ray.gpus 2, ray.cpus_core 1" in problem.rule
+    assert "10.0.0.5: 0 GPU, 8 CPU, 0.0 GB; 10.0.0.6: 1 GPU, 4 CPU" in problem.rule
 
 
 @pytest.mark.usefixtures("ray_is_there")

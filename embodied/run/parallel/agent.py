@@ -65,7 +65,8 @@ def gather(
     from embodied.jax import hosts
 
     company = stack.enter_context(ensemble.lead(args, ctx))
-    return hosts.Leader(connections.factory(make_agent)(), company.post)
+    meet = bind(hosts.meet, args.learner_start_timeout)
+    return hosts.Leader(connections.factory(make_agent)(), company.post, meet)
 
 
 def act_and_learn(agent: base.Agent, args: RunSettings, ctx: Context) -> None:

@@ -16,7 +16,7 @@ from embodied import rpc
 from embodied.core import runfiles, spacefile
 from embodied.run import restore
 from embodied.run.parallel import actor, connections
-from embodied.run.parallel.membership import ENV, LEARNER, Members
+from embodied.run.parallel.membership import ENV, ENV_LEASE, LEARNER, Members
 from embodied.run.settings import RunSettings
 
 SOCKET = "coordinator.sock"  # In the log directory, unless an address is given.
@@ -97,6 +97,7 @@ class Coordinator:
         return {
             "numbers": member.numbers,
             "incarnation": member.incarnation,
+            "lease": self.members.leases[role],
             **self._addresses(role),
         }
 
@@ -202,7 +203,9 @@ def own_socket(args: RunSettings) -> str:
 def serve(args: RunSettings, issue: Callable[[], int]) -> Iterator[Coordinator]:
     """Serve a coordinator at `coordinator_addr`; `issue` numbers incarnations."""
     logdir = pathlib.Path(args.logdir).expanduser()
-    members = Members(logdir / runfiles.MEMBERS, args.envs + args.eval_envs, issue)
+    leases = {ENV: ENV_LEASE, LEARNER: args.learner_timeout}
+    first = args.envs + args.eval_envs
+    members = Members(logdir / runfiles.MEMBERS, first, issue, leases)
     coordinator = Coordinator(args, members, spacefile.read(logdir))
     keys = connections.server_keys(args, connections.ENV, connections.LEARNER)
     server = rpc.Server(args.coordinator_addr, "coordinator", keys=keys)

@@ -148,7 +148,9 @@ def lead(args: RunSettings, ctx: Context) -> Iterator[Ensemble]:
         followers = await_followers(coordinator, args, ctx)
         host = addresses.to_open(args.learner_addr).rpartition(":")[0]
         address = rpc.resolve(f"{host}:{rpc.AUTO}")
-        facts = {"jax_addr": address, "versions": hosts.versions()}
+        timeouts = hosts.Timeouts(args.learner_start_timeout, args.learner_timeout)
+        facts: dict[str, Any] = {"jax_addr": address, "versions": hosts.versions()}
+        facts |= {"timeouts": list(timeouts)}
         ensemble = Ensemble(ctx.incarnation, followers, facts)
         server = make_server(ensemble, args)
         server.start(block=False)
@@ -156,7 +158,7 @@ def lead(args: RunSettings, ctx: Context) -> Iterator[Ensemble]:
         stack.callback(done.set)
         given = (ensemble, server, coordinator, done, ctx)
         threading.Thread(target=watch, args=given, name="hosts", daemon=True).start()
-        hosts.connect(address, args.learners, 0)
+        hosts.connect(address, args.learners, 0, timeouts)
         yield ensemble
         done.set()
         ensemble.end()  # The coordinator tells those that did not ask in time.

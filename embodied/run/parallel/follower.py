@@ -103,12 +103,13 @@ def follow(
     from embodied.jax import hosts
 
     orders = Orders(client, facts["session"], facts["host"], ctx)
-    hosts.connect(facts["jax_addr"], facts["hosts"], facts["host"])
+    timeouts = hosts.Timeouts(*facts["timeouts"])
+    hosts.connect(facts["jax_addr"], facts["hosts"], facts["host"], timeouts)
     try:
         agent = make_agent()
     except ValueError as error:  # As if it has fewer devices than the others.
         raise base.SetupError(str(error)) from error
-    follower = hosts.Follower(agent)
+    follower = hosts.Follower(agent, bind(hosts.meet, timeouts.start))
     for order in orders:
         follower.obey(order)
     hosts.disconnect()

@@ -53,8 +53,8 @@ def combined(
     make_stream: Callable[[base.Replay, base.Mode], base.Stream],
     make_logger: Callable[[], elements.Logger],
     args: Given,
-) -> None:
-    """Launch every role, supervise them, and block until the run ends."""
+) -> str:
+    """Launch every role and supervise them until the run ends; returns why it did."""
     args = RunSettings.of(args)
     opened = [name for name, where in addresses(args).items() if rpc.AUTO in where]
     args = resolve(open_up(args) if args.launcher == RAY else args)
@@ -74,6 +74,7 @@ def combined(
         for name in opened:  # A role that was killed leaves its socket.
             addressing.unlink(addresses(args)[name])
     elements.print(f"The run ended: {reason}.", flush=True)
+    return reason
 
 
 def run(roles: Sequence[Role], args: RunSettings) -> str:

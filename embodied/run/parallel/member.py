@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from embodied import rpc
 from embodied.process.context import Context, FinalError
 from embodied.run.parallel import connections
-from embodied.run.parallel.membership import LEASES
 
 RENEW_EVERY = 1.0  # Seconds between two renewals of the lease.
 LEAVE_TIMEOUT = 2.0  # Seconds to say that this process leaves.
@@ -73,6 +72,7 @@ class Member:
         self._on_end = on_end or ctx.complete
         self._client = connections.reach(*invitation, entry.name, ctx)
         self._renewed = 0.0  # When the lease was last renewed.
+        self._lease = 0.0  # Seconds that it lasts.
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -89,7 +89,7 @@ class Member:
                 raise
             text = f"the run rejects {self._entry.name}: {error.message}"
             raise FinalError(text) from None
-        self._renewed = time.monotonic()
+        self._renewed, self._lease = time.monotonic(), answer["lease"]
         if not self._thread.is_alive():
             self._thread.start()
         return _reachable(answer, self._invitation.address)
@@ -100,7 +100,7 @@ class Member:
         A process that was suspended must not rely on a lease that it could not renew.
         """
         self._ctx.beat()
-        if time.monotonic() - self._renewed > LEASES[self._entry.role] / 2:
+        if time.monotonic() - self._renewed > self._lease / 2:
             raise LeaseLostError
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import elements
@@ -19,9 +19,7 @@ from embodied.run.parallel import connections
 
 VERSION = 1  # Of the file.
 ENV, LEARNER = "env", "learner"  # Roles of members.
-# Seconds after which a silent member counts as gone. An environment may be suspended
-# for a while; a learner that is gone keeps all others waiting.
-LEASES = {ENV: 300.0, LEARNER: 30.0}
+ENV_LEASE = 300.0  # Seconds; an environment may be suspended for a while.
 MAX_COUNT = 1024  # Environments of one member.
 MAX_MEMBERS = 4096
 MAX_NAME = 200  # Characters.
@@ -56,11 +54,13 @@ class Members:
         path: str | os.PathLike,
         first: int,
         issue: Callable[[], int],
+        leases: Mapping[str, float],
         now: Callable[[], float] = time.monotonic,
     ):
         self._path = pathlib.Path(path)
         self._first = first  # Smaller numbers are those of the run's own environments.
         self._issue = issue
+        self.leases = leases  # Seconds after which a silent member is gone, by role.
         self._now = now
         self._next_look = now()
         self._changed = threading.Condition()
@@ -155,8 +155,9 @@ class Members:
         self._path.unlink(missing_ok=True)
 
     def _check_limits(self, role: str, name: str, count: int) -> None:
-        if role not in LEASES:
-            raise LimitError(f"'{role}' is no role of members; those are {[*LEASES]}")
+        if role not in self.leases:
+            roles = [*self.leases]
+            raise LimitError(f"'{role}' is no role of members; those are {roles}")
         if type(name) is not str or len(name) > MAX_NAME or type(count) is not int:
             raise LimitError(
                 f"a member has a name of up to {MAX_NAME} characters and a whole "
@@ -202,7 +203,7 @@ class Members:
         silent = [
             name
             for name, member in self._members.items()
-            if member.heard < now - LEASES[member.role]
+            if member.heard < now - self.leases[member.role]
         ]
         for name in silent:
             del self._members[name]

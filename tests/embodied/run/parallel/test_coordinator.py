@@ -42,7 +42,9 @@ def make(tmp_path):
         args |= {"remote_replay": True, "remote_logger": True, "learners": 2}
         args = RunSettings.of({**args, **ADDRESSES, **changes})
         issued = itertools.count(1)
-        members = Members(tmp_path / "members.json", 8, lambda: next(issued))
+        leases = {ENV: 300.0, LEARNER: args.learner_timeout}
+        path = tmp_path / "members.json"
+        members = Members(path, 8, lambda: next(issued), leases)
         return Coordinator(args, members, make_spaces())
 
     return make
@@ -60,6 +62,7 @@ def test_an_environment_learns_what_it_needs_and_no_more(coordinator):
     assert found == {
         "numbers": [8, 9],
         "incarnation": 1,
+        "lease": 300.0,
         "actor_addr": ADDRESSES["actor_addr"],
         "transport": connections.ZMQ,
     }

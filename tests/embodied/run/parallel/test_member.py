@@ -184,7 +184,8 @@ def test_a_member_joins_the_next_launcher(training, ctx):
 
 
 def test_a_lease_that_cannot_be_renewed_is_not_relied_on(training, ctx, monkeypatch):
-    monkeypatch.setitem(member.LEASES, ENV, 0.0)  # It may have expired by now.
+    leases = {ENV: 0.0}  # It may have expired by now.
+    monkeypatch.setattr(training.members, "leases", leases)
     own = member.Member(training.invitation, ENTRY, ctx)
     own.join()
     own.close()

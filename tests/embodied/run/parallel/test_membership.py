@@ -6,7 +6,15 @@ import json
 import pytest
 
 from embodied.run.parallel import connections, membership
-from embodied.run.parallel.membership import ENV, LEARNER, LimitError, Members
+from embodied.run.parallel.membership import (
+    ENV,
+    ENV_LEASE,
+    LEARNER,
+    LimitError,
+    Members,
+)
+
+LEASES = {ENV: ENV_LEASE, LEARNER: 30.0}
 
 
 class Clock:
@@ -31,7 +39,7 @@ def make(path, clock):
     issued = itertools.count(1)
 
     def make(first=4):
-        return Members(path, first, lambda: next(issued), clock)
+        return Members(path, first, lambda: next(issued), LEASES, clock)
 
     return make
 
@@ -80,10 +88,10 @@ def test_a_member_is_only_what_it_joined_as(members):
 def test_numbers_of_a_silent_member_are_free_after_the_lease(members, clock):
     join(members, "silent", 1)
     join(members, "heard", 1)
-    clock.time = membership.LEASES[ENV] - 1
+    clock.time = LEASES[ENV] - 1
     assert members.renew(ENV, "heard")
     assert join(members, "c", 1) == [6]
-    clock.time = membership.LEASES[ENV] + 1
+    clock.time = LEASES[ENV] + 1
     assert join(members, "d", 1) == [4]
     assert not members.renew(ENV, "silent")
     assert members.renew(ENV, "heard")
@@ -94,7 +102,7 @@ def test_a_silent_learner_is_gone_soon(members, clock):
     join(members, "a", 1)
     members.join(LEARNER, "b")
     members.join(LEARNER, "c")
-    clock.time = membership.LEASES[LEARNER]
+    clock.time = LEASES[LEARNER]
     members.renew(LEARNER, "c")
     clock.time += 1
     assert members.joined(LEARNER) == {"c": 3}
@@ -104,7 +112,7 @@ def test_a_silent_learner_is_gone_soon(members, clock):
 def test_the_file_forgets_a_silent_member(members, clock, path):
     join(members, "silent", 1)
     join(members, "heard", 1)
-    clock.time = membership.LEASES[ENV]
+    clock.time = LEASES[ENV]
     members.renew(ENV, "heard")
     clock.time += 1
     assert members.renew(ENV, "heard")
@@ -195,7 +203,7 @@ def test_members_that_do_not_ask_are_not_waited_for(members, clock):
     join(members, "a", 1)
     members.end(ENV)
     assert not members.wait_told(ENV, 0.01)
-    clock.time = membership.LEASES[ENV] + 1
+    clock.time = LEASES[ENV] + 1
     assert members.wait_told(ENV, 0.01)  # It is gone.
 
 
