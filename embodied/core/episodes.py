@@ -28,6 +28,24 @@ class Episode(NamedTuple):
         return {"score": self.score, "length": self.length}
 
 
+class _Total:
+    """What is left of the values of one key: as little after a million steps."""
+
+    def __init__(self, total: float, largest: float, count: int):
+        self.total = total
+        self.largest = largest
+        self.count = count
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+        if value > self.largest:
+            self.largest = value
+
+    def save(self) -> list[float]:
+        return [self.total, self.largest, self.count]
+
+
 class _Record:
     """The unfinished episode of one worker."""
 
@@ -35,7 +53,7 @@ class _Record:
         self.score = 0.0
         self.length = 0
         self.updated = now
-        self.logs: dict[str, list[float]] = {}
+        self.logs: dict[str, _Total] = {}
         self.frames: dict[str, list[np.ndarray]] = {}
 
 
@@ -78,7 +96,10 @@ class EpisodeTracker:
             record.score += rewards[index]
             record.length += not firsts[index]
             for key, values in logs.items():
-                record.logs.setdefault(key, []).append(values[index])
+                if key in record.logs:
+                    record.logs[key].add(values[index])
+                else:
+                    record.logs[key] = _Total(values[index], values[index], 1)
             if worker == self._record and record.length <= MAX_FRAMES:
                 self._add_frames(record, steps, index)
             if lasts[index]:
@@ -95,17 +116,22 @@ class EpisodeTracker:
 
     def save(self) -> dict[str, Any]:
         """Unfinished episodes, without their videos."""
-        return {
-            str(worker): {"score": r.score, "length": r.length, "logs": dict(r.logs)}
-            for worker, r in self._records.items()
-        }
+        saved = {}
+        for worker, record in self._records.items():
+            totals = {key: total.save() for key, total in record.logs.items()}
+            figures = {"score": record.score, "length": record.length}
+            saved[str(worker)] = {**figures, "totals": totals}
+        return saved
 
     def load(self, data: dict[str, Any]) -> None:
         """Resume unfinished episodes."""
         for worker, saved in data.items():
             record = self._records[int(worker)] = _Record(self._now())
             record.score, record.length = saved["score"], saved["length"]
-            record.logs = {key: list(values) for key, values in saved["logs"].items()}
+            for key, total in saved.get("totals", {}).items():
+                record.logs[key] = _Total(*total)
+            for key, values in saved.get("logs", {}).items():  # Of release 0.1.
+                record.logs[key] = _Total(sum(values), max(values), len(values))
 
     def _add_frames(self, record: _Record, steps: base.Batch, index: int) -> None:
         for key, value in steps.items():
@@ -128,8 +154,8 @@ def _scalars(steps: base.Batch) -> dict[str, list[float]]:
 def _finish(record: _Record, worker: int) -> Episode:
     stats = {}
     for key, values in record.logs.items():
-        stats[f"{key}/avg"] = float(np.mean(values))
-        stats[f"{key}/max"] = float(np.max(values))
-        stats[f"{key}/sum"] = float(np.sum(values))
+        stats[f"{key}/avg"] = values.total / values.count
+        stats[f"{key}/max"] = values.largest
+        stats[f"{key}/sum"] = values.total
     videos = {key: np.stack(frames) for key, frames in record.frames.items()}
     return Episode(worker, record.score, record.length, stats, videos)
