@@ -56,7 +56,7 @@ check: $(READY)
 	@$(BIN)/mypy
 
 # Learning curves, bench/learning.py, take hours and are run by hand.
-BENCHES := agent parallel replay rpc view
+BENCHES := agent parallel replay rpc scale view
 
 bench: export BENCH_HISTORY := bench/history.jsonl
 bench: $(READY)

@@ -31,6 +31,24 @@ class Episode(NamedTuple):
         return {"score": self.score, "length": self.length}
 
 
+class _Total:
+    """What is left of the values of one key: as little after a million steps."""
+
+    def __init__(self, total: float, largest: float, count: int):
+        self.total = total
+        self.largest = largest
+        self.count = count
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+        if value > self.largest:
+            self.largest = value
+
+    def save(self) -> list[float]:
+        return [self.total, self.largest, self.count]
+
+
 class _Record:
     """The unfinished episode of one worker."""
 
@@ -39,7 +57,7 @@ class _Record:
         self.length = 0
         self.updated = now
         self.partial = False  # Values to log or images of some steps are unknown.
-        self.logs: dict[str, list[float]] = {}
+        self.logs: dict[str, _Total] = {}
         self.frames: dict[str, list[np.ndarray]] = {}
 
 
@@ -92,7 +110,10 @@ class EpisodeTracker:
             record.score += rewards[index]
             record.length += not firsts[index]
             for key, values in logs.items():
-                record.logs.setdefault(key, []).append(values[index])
+                if key in record.logs:
+                    record.logs[key].add(values[index])
+                else:
+                    record.logs[key] = _Total(values[index], values[index], 1)
             if worker == self._record and record.length <= MAX_FRAMES:
                 self._add_frames(record, steps, index)
             if lasts[index]:
@@ -109,15 +130,13 @@ class EpisodeTracker:
 
     def save(self) -> dict[str, Any]:
         """Unfinished episodes, without their videos."""
-        return {
-            str(worker): {
-                "score": r.score,
-                "length": r.length,
-                "partial": r.partial,
-                "logs": dict(r.logs),
-            }
-            for worker, r in self._records.items()
-        }
+        saved = {}
+        for worker, record in self._records.items():
+            totals = {key: total.save() for key, total in record.logs.items()}
+            figures = {"score": record.score, "length": record.length}
+            figures["partial"] = record.partial
+            saved[str(worker)] = {**figures, "totals": totals}
+        return saved
 
     def load(self, data: dict[str, Any]) -> None:
         """Resume unfinished episodes."""
@@ -125,7 +144,10 @@ class EpisodeTracker:
             record = self._records[int(worker)] = _Record(self._clock())
             record.score, record.length = saved["score"], saved["length"]
             record.partial = saved.get("partial", False)  # Not in runs of release 0.1.
-            record.logs = {key: list(values) for key, values in saved["logs"].items()}
+            for key, total in saved.get("totals", {}).items():
+                record.logs[key] = _Total(*total)
+            for key, values in saved.get("logs", {}).items():  # Of release 0.1.
+                record.logs[key] = _Total(sum(values), max(values), len(values))
 
     def _clock(self) -> float:
         """Seconds in which steps came, with a short pause after the last one."""
@@ -154,8 +176,8 @@ def _finish(record: _Record, worker: int) -> Episode:
         return Episode(worker, record.score, record.length, {}, {})
     stats = {}
     for key, values in record.logs.items():
-        stats[f"{key}/avg"] = float(np.mean(values))
-        stats[f"{key}/max"] = float(np.max(values))
-        stats[f"{key}/sum"] = float(np.sum(values))
+        stats[f"{key}/avg"] = values.total / values.count
+        stats[f"{key}/max"] = values.largest
+        stats[f"{key}/sum"] = values.total
     videos = {key: np.stack(frames) for key, frames in record.frames.items()}
     return Episode(worker, record.score, record.length, stats, videos)

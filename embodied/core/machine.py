@@ -5,9 +5,12 @@ from __future__ import annotations
 import glob
 import importlib.util
 import os
+import resource
 from typing import NamedTuple
 
 from embodied.core import extras
+
+MAX_FILES = 1 << 16  # More than any role needs, and no more than any system allows.
 
 
 class Accelerator(NamedTuple):
@@ -36,6 +39,17 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Not on a Mac.
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may, up to `MAX_FILES`.
+
+    The usual limit of 1,024 is one that a process may raise by itself.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def device_files(platform: str) -> list[str]:

@@ -14,6 +14,9 @@ from embodied.replay.writer import Placement, Writer
 
 ROW_BITS = 32
 ROW_MASK = (1 << ROW_BITS) - 1
+# Chunks and streams that are looked at for each new chunk to find stale ones. If there
+# are thousands, looking at all would cost more than writing the steps.
+VISITS = 64
 
 
 class ItemRing:
@@ -92,6 +95,7 @@ class Index:
         self._length = length
         self._selector = selector
         self._online = online
+        self._entered = 0  # Chunks since stale ones were dropped.
 
     def __len__(self) -> int:
         return len(self.ring)
@@ -110,20 +114,21 @@ class Index:
     def commit(self, placements: list[Placement]) -> list[Chunk]:
         """Make written steps and the windows they complete visible."""
         evicted: list[int] = []
-        entered = False
         for writer, chunk, row, seq in placements:
             self.order += 1
             writer.commit(chunk, row, seq, self.order)
             if row == 0:
                 self._enter(chunk)
-                entered = True
+                self._entered += 1
             if writer.run >= self._length:
                 place = self.ring.append(self._new_item(writer))
                 if place is not None:
                     evicted.append(place)
         dropped = self._evict(evicted)
-        # Going through all chunks once for each new one is often enough, and cheap.
-        return dropped + self._drop_stale() if entered else dropped
+        if self._entered * VISITS <= len(self.chunks) + len(self.writers):
+            return dropped
+        self._entered = 0
+        return dropped + self._drop_stale()
 
     def draw(
         self, rng: np.random.Generator, amount: int, fresh: bool

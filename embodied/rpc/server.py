@@ -11,6 +11,7 @@ from typing import Any
 
 import zmq
 
+from embodied.core import machine
 from embodied.rpc import address as addresses
 from embodied.rpc import (
     channel,
@@ -93,6 +94,7 @@ class Server:
     def start(self, block: bool = True) -> None:
         """Open the address and serve; `block` until closed, raising what ended it."""
         assert not self._threads, "a server starts once"
+        machine.raise_file_limit()  # Each client needs one; without it ZeroMQ aborts.
         self._context = zmq.Context()
         try:
             self._open()

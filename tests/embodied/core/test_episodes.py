@@ -48,6 +48,35 @@ def test_log_keys_become_statistics():
     assert episode.stats == expected
 
 
+def test_a_long_episode_takes_no_more_memory_than_a_short_one():
+    tracker, sizes = EpisodeTracker(), []
+    for index in range(1000):
+        logs = {"log/speed": np.array([index], np.float32)}
+        tracker.add_batch(steps([0], [index == 0], [False], **logs), [0])
+        sizes.append(len(str(tracker.save())))
+    assert sizes[-1] < 2 * sizes[1]
+
+
+def test_statistics_continue_after_a_restart():
+    one, two = EpisodeTracker(), EpisodeTracker()
+    logs = {"log/speed": np.array([5.0], np.float32)}
+    one.add_batch(steps([0], [True], [False], **logs), [0])
+    two.load(one.save())
+    logs = {"log/speed": np.array([1.0], np.float32)}
+    (episode,) = two.add_batch(steps([0], [False], [True], **logs), [0])
+    expected = {"log/speed/avg": 3.0, "log/speed/max": 5.0, "log/speed/sum": 6.0}
+    assert episode.stats == expected
+
+
+def test_values_of_a_release_0_1_are_summed_up():
+    tracker = EpisodeTracker()
+    saved = {"score": 1.0, "length": 2, "logs": {"log/speed": [5.0, 2.0, 2.0]}}
+    tracker.load({"0": saved})
+    (episode,) = tracker.add_batch(steps([0], [False], [True]), [0])
+    expected = {"log/speed/avg": 3.0, "log/speed/max": 5.0, "log/speed/sum": 9.0}
+    assert episode.stats == expected
+
+
 def test_only_the_recorded_worker_has_a_bounded_video():
     tracker = EpisodeTracker(record=1)
     image = {"image": np.zeros((2, 4, 4, 3), np.uint8)}

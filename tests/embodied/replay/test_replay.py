@@ -5,6 +5,7 @@ import pytest
 
 from embodied.replay import Replay, ReplayClosedError, StepError
 from embodied.replay.chunk import Chunk
+from embodied.replay.index import Index
 from embodied.testing.replay_model import all_items, check_sequences, make_step
 
 
@@ -62,6 +63,27 @@ def test_short_and_silent_streams_are_dropped(directory):
     assert len(all_items(replay)) == 10
     fill(replay, 10, 7, start=3)
     assert all_items(replay)[-1] == (10005, 10006, 10007, 10008, 10009)
+    replay.close()
+
+
+def test_a_new_file_costs_the_same_with_many_streams(monkeypatch):
+    replay, visits = Replay(length=2, capacity=10**5, chunksize=4), []
+    drop = Index._drop_stale
+
+    def count(index):
+        visits.append(len(index.chunks) + len(index.writers))
+        return drop(index)
+
+    monkeypatch.setattr(Index, "_drop_stale", count)
+    fill(replay, 0, 1)
+    costs = []
+    for streams in (64, 640):
+        before = len(visits)
+        for worker in range(1, streams + 1):  # Each begins a file of its own.
+            fill(replay, worker, 4)
+            replay.add(make_step(worker, 4), worker)
+        costs.append(sum(visits[before:]) / (2 * streams))
+    assert costs[1] < 2 * costs[0]
     replay.close()
 
 

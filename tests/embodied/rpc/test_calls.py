@@ -1,7 +1,10 @@
 """Calls come back with results, errors or the deadline, and leave nothing behind."""
 
+import contextlib
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -303,3 +306,32 @@ def test_forked_client_is_refused(serve, connect):
     assert "forked" in queue.get(timeout=30)
     process.join(30)
     assert client.echo(1).result()[0] == [1]
+
+
+LIMITED = """
+import resource
+from embodied import rpc
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+server = rpc.Server("{auto}")
+server.bind("double", lambda x: 2 * x)
+server.start(block=False)
+print(server.address, flush=True)
+input()
+server.close()
+"""
+
+
+@pytest.mark.process
+def test_more_clients_than_the_usual_number_of_files():
+    command = [sys.executable, "-c", LIMITED]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process, contextlib.ExitStack() as stack:
+        stack.callback(process.communicate, "\n", timeout=60)
+        address = process.stdout.readline().strip()
+        clients = [rpc.Client(address) for _ in range(80)]
+        for client in clients:
+            stack.callback(client.close)
+        found = [client.double(i).result() for i, client in enumerate(clients)]
+    assert found == [2 * i for i in range(80)]
