@@ -26,6 +26,7 @@ LOOPBACK = [Machine((), "127.0.0.1")] * 2
 BACK = 120.0  # Seconds in which what died must be there again.
 FLAGS = {
     "task": journaled.TASK,
+    "run.steps": 10**9,
     "run.train_ratio": 64,
     "agent.horizon": 100,
     "run.envs": 2,
@@ -59,11 +60,16 @@ class TortureRun:
         self._keys = directory / "keys"
         rpc.make_keys(self._keys, connections.CLIENTS)
         self._machines = network.machines if network else LOOPBACK
-        self._address, replay = (_free(machine) for machine in self._machines)
+        near, far = self._machines
+        self._address = _free(near)
         self._env = {"env.custom.kwargs": json.dumps({"journal": str(self.journal)})}
         self._flags = {**FLAGS, **self._env, "logdir": self.logdir}
-        self._flags |= {"run.key_dir": self._keys, "run.replay_addr": replay, **flags}
-        self._flags["run.coordinator_addr"] = self._address
+        self._flags |= {"run.key_dir": self._keys, **flags}
+        self._flags |= {
+            "run.coordinator_addr": self._address,
+            "run.replay_addr": _free(far),
+            "run.logger_addr": _free(near),  # The replay asks for it only once.
+        }
         self.commands: dict[str, command.Command] = {}
 
     def __enter__(self) -> TortureRun:
@@ -118,13 +124,23 @@ class TortureRun:
     def step(self) -> int:
         return command.logged_step(self.logdir)
 
-    def wait_episodes(self, more: int, timeout: float = 300.0) -> None:
+    def wait_episodes(self, more: int, timeout: float = 180.0) -> None:
         """Wait until so many more episodes are logged."""
         target = len(self.scores()) + more
         what = f"{target} episodes"
         command.wait_for(
             lambda: len(self.scores()) >= target, what, self._all(), timeout
         )
+
+    def wait_step(self, step: int, timeout: float = 300.0) -> None:
+        """Wait until the step counter is there."""
+        path = self.logdir / "scores.jsonl"
+
+        def reached() -> bool:
+            rows = command.rows(path)
+            return bool(rows) and rows[-1]["step"] >= step
+
+        command.wait_for(reached, f"step {step}", self._all(), timeout)
 
     def check_running(self) -> None:
         """Fail with its output if a command has ended."""

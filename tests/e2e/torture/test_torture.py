@@ -12,8 +12,10 @@ from tests.e2e.torture import faults
 from tests.e2e.torture.reconcile import reconcile
 from tests.e2e.torture.run import FAR, NEAR, TortureRun
 
-SECONDS = float(os.environ.get("TORTURE_SECONDS", "1800"))
-SEED = int(os.environ.get("TORTURE_SEED", "0"))
+# The short form; `make torture` takes half an hour. This seed kills the agent, the replay
+# and an environment and cuts the network within the minute.
+SECONDS = float(os.environ.get("TORTURE_SECONDS", "60"))
+SEED = int(os.environ.get("TORTURE_SEED", "113"))
 CHOSEN = os.environ.get("TORTURE_FAULTS", "kill,stop,partition")
 MEGABYTES = 512  # Of the disk: several times what the run writes.
 LAST = 100  # Episodes whose mean score counts.
