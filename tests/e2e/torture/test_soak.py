@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from embodied.core.usage import Process
-from tests.e2e.torture.run import TortureRun
+from tests.e2e import command
+from tests.e2e.torture.run import LENGTH, TortureRun
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "60"))  # `make soak`: half an hour.
 EVERY = 1.0  # Seconds between looks.
@@ -19,7 +20,6 @@ CAPACITY, CHUNK = 512, 32
 WARM = 4 * CAPACITY  # Steps before the first look: each slot was used a few times.
 FIGURES = ("memory", "files", "threads")
 TOLERANCE = 0.05  # By which the last third may be above the first.
-LEAST = {"memory": 2e6, "files": 2, "threads": 1}  # Of small processes: noise.
 
 
 def samples(run, seconds):
@@ -40,10 +40,18 @@ def samples(run, seconds):
     return found
 
 
-def thirds(values):
-    """Medians of the first and of the last third."""
-    size = len(values) // 3
-    return float(np.median(values[:size])), float(np.median(values[-size:]))
+def compare(found):
+    """The first and the last third of each figure as lines, and those that grew."""
+    lines, grown = [], []
+    for (name, figure), values in found.items():
+        size = len(values) // 3
+        before, after = np.median(values[:size]), np.median(values[-size:])
+        growth = after / before - 1
+        line = f"{name:15} {figure:8} {before:13,.0f} {after:13,.0f} {growth:+7.1%}"
+        lines.append(line)
+        if growth > TOLERANCE:
+            grown.append(line)
+    return lines, grown
 
 
 @pytest.mark.slow
@@ -53,14 +61,19 @@ def test_soak(tmp_path):
         run.wait_step(WARM)
         found = samples(run, SECONDS)
         run.stop()
-    stored = run.step()
-    print(f"\n{SECONDS:.0f} s, {stored:,} steps through a replay of {CAPACITY}:")
-    grown = []
-    for (name, figure), values in found.items():
-        before, after = thirds(values)
-        limit = max(TOLERANCE * before, LEAST[figure])
-        growth = (after - before) / before
-        print(f"{name:15} {figure:8} {before:13,.0f} {after:13,.0f} {growth:+7.1%}")
-        if after - before > limit:
-            grown.append(f"{name}: {figure} grew from {before:,.0f} to {after:,.0f}")
+    replay = command.stored(run.replay_dir, LENGTH)
+    kept, total = replay.stats()["steps"], replay.total
+    replay.close()
+    lines, grown = compare(found)
+    print(f"\n{SECONDS:.0f} s; {total:,} steps, of which the replay keeps {kept:,}")
+    print(*lines, sep="\n")
+    assert kept < 2 * CAPACITY < WARM < total == run.step()
     assert not grown, grown
+
+
+def test_a_leak_is_noticed():
+    flat = [20, 21, 20] * 30
+    found = {("env0", "files"): flat, ("replay", "files"): np.linspace(20, 24, 90)}
+    lines, grown = compare(found)
+    assert len(lines) == 2
+    assert [line.split()[0] for line in grown] == ["replay"]

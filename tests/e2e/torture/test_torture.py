@@ -12,8 +12,8 @@ from tests.e2e.torture import faults
 from tests.e2e.torture.reconcile import reconcile
 from tests.e2e.torture.run import FAR, NEAR, TortureRun
 
-# The short form; `make torture` takes half an hour. This seed kills the agent, the replay
-# and an environment and cuts the network within the minute.
+# The short form; `make torture` takes half an hour. Within the minute this seed kills
+# agent, replay and an environment, and cuts the network.
 SECONDS = float(os.environ.get("TORTURE_SECONDS", "60"))
 SEED = int(os.environ.get("TORTURE_SEED", "113"))
 CHOSEN = os.environ.get("TORTURE_FAULTS", "kill,stop,partition")
