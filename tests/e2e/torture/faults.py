@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -76,64 +76,84 @@ def deal(rng: random.Random, cards: Sequence[str]) -> Iterator[str]:
 
 
 class Injector:
-    """Injects faults into a run, and notes when it took the agent's memory."""
+    """Injects faults into a run, and notes when it took the agent's memory.
+
+    Each fault ends in a thread of its own, as the next one may have to wait for that:
+    a role that dies while the disk is full is not there before.
+    """
 
     def __init__(self, run: TortureRun):
         self._run = run
         self.deaths: list[float] = []  # Of agents, as the clock of the journals says.
         self.killed: list[str] = []  # Roles, in the order of their deaths.
-        self._stopped: dict[Fault, psutil.Process] = {}
-        self._open: dict[str, int] = {PARTITION: 0, DISK: 0}  # Faults that overlap.
+        self._changed = threading.Condition()
+        self._open = {PARTITION: 0, DISK: 0}  # Faults that overlap.
 
     def inject(self, faults: Sequence[Fault], seconds: float) -> None:
-        """Begin and end each fault at its time, or as soon as its target is there."""
-        events = [(f.at, self._begin, f) for f in faults]
-        events += [(f.at + f.seconds, self._end, f) for f in faults if f.seconds]
-        pause, start = threading.Event(), time.monotonic()
-        for at, act, fault in sorted(events, key=lambda event: event[0]):
-            pause.wait(max(0.0, start + at - time.monotonic()))
+        """Begin each fault at its time, or as soon as its target is there."""
+        pause, start, timers = threading.Event(), time.monotonic(), []
+        for fault in faults:
+            pause.wait(max(0.0, start + fault.at - time.monotonic()))
             self._run.check_running()
-            act(fault)
+            print(fault, file=sys.stderr, flush=True)
+            if end := self._begin(fault):
+                timers.append(threading.Timer(fault.seconds, end))
+                timers[-1].start()
+        for timer in timers:
+            timer.join()
         pause.wait(max(0.0, start + seconds - time.monotonic()))
 
-    def _begin(self, fault: Fault) -> None:
-        print(fault, file=sys.stderr, flush=True)
+    def _begin(self, fault: Fault) -> Callable[[], None] | None:
+        """Begin a fault; returns what ends it."""
+        run = self._run
         match fault.kind:
             case "kill":
-                self._kill(fault.target)
+                return self._kill(fault.target)
             case "stop":
-                process = self._run.process(fault.target)
-                process.suspend()
-                self._stopped[fault] = process
+                return self._stop(fault.target)
             case "crash":
                 self.deaths.append(time.time())
-                self._run.crash()
-                self._run.launch()
+                run.crash()
+                with self._changed:  # A run cannot start on a full disk.
+                    self._changed.wait_for(lambda: not self._open[DISK])
+                return run.launch()
             case "partition":
-                self._open[PARTITION] += 1
-                self._run.network.cable.unplug()
+                return self._overlap(PARTITION, run.cable.unplug, run.cable.plug_in)
             case "disk":
-                self._open[DISK] += 1
-                self._run.disk.fill()
-
-    def _end(self, fault: Fault) -> None:
-        match fault.kind:
-            case "stop":
-                process = self._stopped.pop(fault)
-                if process.is_running():  # Else it has been replaced.
-                    process.resume()
-            case "partition":
-                self._open[PARTITION] -= 1
-                if not self._open[PARTITION]:
-                    self._run.network.cable.plug_in()
-            case "disk":
-                self._open[DISK] -= 1
-                if not self._open[DISK]:
-                    self._run.disk.free()
+                return self._overlap(DISK, run.disk.fill, run.disk.free)
+        raise ValueError(fault.kind)
 
     def _kill(self, role: str) -> None:
         process = self._run.process(role)
         if role == "agent":
             self.deaths.append(time.time())
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         self.killed.append(role)
+
+    def _stop(self, role: str) -> Callable[[], None]:
+        process = self._run.process(role)
+        process.suspend()
+
+        def resume() -> None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # It has been replaced.
+                process.resume()
+
+        return resume
+
+    def _overlap(
+        self, kind: str, begin: Callable[[], None], end: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Begin a fault that ends with the last one of its kind."""
+        with self._changed:
+            self._open[kind] += 1
+            if self._open[kind] == 1:
+                begin()
+
+        def finish() -> None:
+            with self._changed:
+                self._open[kind] -= 1
+                if not self._open[kind]:
+                    end()
+                    self._changed.notify_all()
+
+        return finish

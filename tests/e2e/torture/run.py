@@ -53,7 +53,8 @@ class TortureRun:
         **flags: object,
     ):
         self.directory = directory
-        self.network, self.disk = network, disk
+        self.cable = network.cable if network else None
+        self.disk = disk
         self.journal = directory / "journal"
         place = disk.path if disk else directory
         self.logdir, self.replay_dir = place / "run", place / "replay"
