@@ -8,7 +8,7 @@ READY = .venv/ready$(if $(filter-out dev,$(EXTRAS)),-$(subst $(comma),-,$(EXTRAS
 ARGS ?=
 EXTRAS ?= dev
 
-.PHONY: help install train unit test slow nightly chaos check bench lock clean
+.PHONY: help install train unit test slow nightly torture chaos soak check bench lock clean
 
 help:
 	@echo "make install set up .venv, as train, test and check do by themselves"
@@ -16,8 +16,10 @@ help:
 	@echo "make unit    run the tests that neither start a process nor compile"
 	@echo "make test    run the tests"
 	@echo "make slow    run the tests that take minutes"
-	@echo "make nightly run the long fault tests"
-	@echo "make chaos   kill a random process every ten seconds for five minutes"
+	@echo "make nightly run the long fault tests, torture and soak"
+	@echo "make torture random faults for 30 minutes against a run that learns"
+	@echo "make chaos   the same with kills only, for five minutes"
+	@echo "make soak    30 minutes at the replay's capacity: nothing may grow"
 	@echo "make check   lint, formatting and types"
 	@echo "make bench   measure speed against the floors of this machine; keeps the ratios"
 	@echo "make lock    resolve requirements.lock again"
@@ -44,10 +46,26 @@ slow: $(READY)
 	@$(PYTEST) -m "(slow or golden) and not nightly" $(ARGS)
 
 nightly: $(READY)
-	@$(PYTEST) -m nightly -s $(ARGS)
+	@$(PYTEST) -m nightly -s $(ARGS) || [ $$? -eq 5 ]
+	@$(MAKE) torture soak
 
+# TORTURE_SECONDS, TORTURE_SEED and TORTURE_FAULTS choose other faults, SOAK_SECONDS
+# another duration: CONTRIBUTING.md.
+TORTURE := tests/e2e/torture/test_torture.py
+
+torture: export TORTURE_FAULTS ?= kill,stop,partition,disk,crash
+torture: export TORTURE_SECONDS ?= 1800
+torture: $(READY)
+	@$(PYTEST) -s $(TORTURE) $(ARGS)
+
+chaos: export TORTURE_FAULTS ?= kill
+chaos: export TORTURE_SECONDS ?= 300
 chaos: $(READY)
-	@$(PYTEST) -m slow -s tests/e2e/test_chaos.py $(ARGS)
+	@$(PYTEST) -s $(TORTURE) $(ARGS)
+
+soak: export SOAK_SECONDS ?= 1800
+soak: $(READY)
+	@$(PYTEST) -s tests/e2e/torture/test_soak.py $(ARGS)
 
 check: $(READY)
 	@echo "Checking lint, formatting and types"

@@ -9,7 +9,9 @@ import subprocess
 import pytest
 
 # Helpers whose assertions should say what they compared.
-pytest.register_assert_rewrite("tests.e2e.command", "tests.e2e.watching")
+pytest.register_assert_rewrite(
+    "tests.e2e.command", "tests.e2e.watching", "tests.e2e.torture"
+)
 
 QUICK = "--xla_backend_optimization_level=0"
 HERE = pathlib.Path(__file__).parent

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from typing import NamedTuple
 
 import psutil
 import pytest
@@ -19,42 +18,11 @@ import pytest
 from embodied import rpc
 from embodied.run.parallel import connections
 from tests.e2e.command import ROOT, Command, logged_step, ports, rows, wait_for
+from tests.e2e.machines import Machine, namespaces
 
 pytestmark = pytest.mark.slow
 
 FLAGS = ["--configs", "debug", "--random_agent", "--task", "dummy_disc"]
-
-
-class Machine(NamedTuple):
-    """Where a command runs."""
-
-    prefix: tuple[str, ...]  # Of the command.
-    address: str
-
-
-def shell(command):
-    subprocess.run(command.split(), check=True, capture_output=True)
-
-
-@contextlib.contextmanager
-def namespaces():
-    """Two machines joined by a cable; raises if this is not allowed here."""
-    pid = os.getpid()
-    names = [f"dreamer{pid}{side}" for side in "ab"]
-    links = [f"dr{pid % 10**6}{side}" for side in "ab"]
-    hosts = ["10.213.77.1", "10.213.77.2"]
-    with contextlib.ExitStack() as stack:
-        for name in names:
-            shell(f"ip netns add {name}")
-            stack.callback(shell, f"ip netns del {name}")
-        shell(f"ip link add {links[0]} type veth peer name {links[1]}")
-        for name, link, host in zip(names, links, hosts, strict=True):
-            shell(f"ip link set {link} netns {name}")
-            shell(f"ip -n {name} addr add {host}/30 dev {link}")
-            shell(f"ip -n {name} link set {link} up")
-            shell(f"ip -n {name} link set lo up")
-        prefixes = [("ip", "netns", "exec", name) for name in names]
-        yield [Machine(p, host) for p, host in zip(prefixes, hosts, strict=True)]
 
 
 def own_address():
@@ -72,7 +40,7 @@ def machines():
     if os.geteuid() == 0 and shutil.which("ip"):
         with contextlib.ExitStack() as stack:
             try:
-                made = stack.enter_context(namespaces())
+                made = stack.enter_context(namespaces()).machines
             except (OSError, subprocess.CalledProcessError):
                 made = None  # A container without the right to: one machine has to do.
             if made:

@@ -1,0 +1,1 @@
+"""Runs that learn while faults are injected, and runs that last."""
