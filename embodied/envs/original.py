@@ -73,6 +73,8 @@ def read(directory: str | os.PathLike) -> dict[str, Any] | None:
         return None
     try:
         return formats.read_json(path, VERSION)
+    except formats.NewerFormatError as error:
+        raise OriginalError(str(error)) from None
     except formats.DAMAGED as error:
         raise OriginalError(
             f"{path} is damaged ({formats.one_line(error)}): resume the run, which "

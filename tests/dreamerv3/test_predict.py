@@ -248,7 +248,7 @@ def test_runs_without_the_file_ask_the_task(pendulum):
         older = dreamerv3.load(path)
         assert older.original.action_space == gs.Box(-2, 2, (1,))
         file.write_text(json.dumps({**json.loads(text), "version": 99}))
-        with pytest.raises(OriginalError, match="has version 99"):
+        with pytest.raises(OriginalError, match="has format 99, this version"):
             dreamerv3.load(path).original  # noqa: B018
     finally:
         file.write_text(text)

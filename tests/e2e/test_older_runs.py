@@ -23,7 +23,6 @@ from dreamerv3.settings import logdir as settings
 from embodied.core import spacefile
 from embodied.core.checkpoint import CheckpointError, complete, read_item, read_meta
 from embodied.core.formats import NewerFormatError
-from embodied.envs import original
 from embodied.replay import Replay, chunk, layout
 
 FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures" / "run-0.1.tar.gz"
@@ -104,7 +103,6 @@ def save_settings(logdir):
 READERS = {
     "config.yaml": settings.load,
     "spaces.json": spacefile.read,
-    "original.json": original.read,
 }
 
 
@@ -112,7 +110,6 @@ READERS = {
 def test_a_file_of_a_newer_release_is_rejected_by_name(logdir, name):
     save_settings(logdir)
     spacefile.write(logdir, *spacefile.read(logdir))
-    original.write(logdir, {"version": 1, "gray": False})
     path = logdir / name
     text = path.read_text()
     newer = text.replace("format 1\n", "format 9\n").replace('sion": 1', 'sion": 9')
