@@ -121,7 +121,7 @@ class StepFeed:
     def _pass_on(self) -> None:
         """Send the next steps, or wait for the oldest answer, or for steps."""
         with self._changed:
-            if not self._queue and not self._flight:
+            if not (self._queue or self._flight or self._behind):
                 self._idle = True
                 self._changed.notify_all()
                 self._changed.wait_for(self._has_news)
