@@ -71,9 +71,9 @@ def test_a_command_is_accepted(command, tmp_path, monkeypatch, capsys):
         return
     if "ray" in command:  # Which need not be here, and of a cluster there is none.
         monkeypatch.setattr("importlib.util.find_spec", str)
-        monkeypatch.setattr(
-            discovery, "look", lambda address: discovery.Cluster("10.0.0.5", 2)
-        )
+        nodes = {"10.0.0.5": {"CPU": 8.0}, "10.0.0.6": {"CPU": 8.0, "GPU": 1.0}}
+        cluster = discovery.Cluster("10.0.0.5", 2, nodes)
+        monkeypatch.setattr(discovery, "look", lambda address: cluster)
     command = [word.replace("~", str(tmp_path)) for word in command]
     command = [word.replace("/tmp/far/keys", f"{tmp_path}/keys") for word in command]
     problems = []

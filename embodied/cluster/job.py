@@ -158,6 +158,7 @@ class Job:
     def _pass_on_request(self) -> None:
         if self._requests.count and not self._asked:
             self._asked = True
+            say("Stopping the job. Press Ctrl-C again to stop at once.")
             self._actor.stop.remote()
 
     def _gives_up(self, silent: float) -> bool:
@@ -219,8 +220,7 @@ def _listening(requests: Requests) -> Iterator[None]:
     """Count requests to stop instead of ending at once."""
 
     def on_signal(number: int, frame: Any) -> None:
-        if requests.add() == 1:
-            say("Stopping the job. Press Ctrl-C again to stop at once.")
+        requests.add()
 
     previous = {number: signal.signal(number, on_signal) for number in SIGNALS}
     try:

@@ -179,10 +179,12 @@ def test_the_replay_needs_the_keys_of_a_server(tmp_path):
 
 
 def test_a_learner_joins_with_the_address_alone(serve, roles):
-    with serve(learners=2) as (_, address):
+    config = {**CONFIG, "run.agent_timeout": 700.0}
+    with serve(learners=2, config=config) as (_, address):
         join.run([address, "learner"])
     (role,) = roles
     assert role.name == LEARNER
+    assert (role.start, role.hang) == (700.0, 700.0)  # As the leader has.
     assert role.args[2].address == address
 
 
