@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import multiprocessing
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ import numpy as np
 import psutil
 import scale_parts
 
+from embodied import rpc
 from embodied.run.settings import RunSettings
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -73,7 +75,7 @@ def measure(load: scale_parts.Load, seconds: float) -> Result:
         }
         clients = start_clients(settings, load, seconds)
         try:
-            return watch(roles, clients, load.rows)
+            return watch(roles, clients, load, settings)
         finally:
             for process, _ in clients:
                 process.kill()  # Closing hundreds of connections takes long.
@@ -93,17 +95,25 @@ def start_clients(
     ]
 
 
-def watch(roles: dict[str, Started], clients: Sequence[Started], rows: int) -> Result:
-    """What the roles use for the steps that the clients make."""
+def watch(
+    roles: dict[str, Started],
+    clients: Sequence[Started],
+    load: scale_parts.Load,
+    settings: RunSettings,
+) -> Result:
+    """What the roles use for the steps that the clients make, until all are stored."""
     for client in clients:
         receive(client)
+    warm_up = scale_parts.WARM_UP * load.envs
+    await_stored(settings.replay_addr, warm_up)  # Files of new streams take a while.
     watched = {name: psutil.Process(role.pid) for name, (role, _) in roles.items()}
     before, begin = cpu_times(watched), time.perf_counter()
     for _, pipe in clients:
         pipe.send("go")
     times = np.concatenate([receive(client) for client in clients])
-    elapsed, after = time.perf_counter() - begin, cpu_times(watched)
-    steps = rows * len(times)
+    elapsed, steps = time.perf_counter() - begin, load.rows * len(times)
+    await_stored(settings.replay_addr, warm_up + steps)
+    after = cpu_times(watched)
     usage = {
         name: Usage(
             (after[name] - before[name]) / steps,
@@ -114,6 +124,17 @@ def watch(roles: dict[str, Started], clients: Sequence[Started], rows: int) -> R
     }
     median, p99 = np.quantile(times, [0.5, 0.99]).tolist()
     return Result(steps / elapsed, median, p99, usage)
+
+
+def await_stored(address: str, steps: int) -> None:
+    """Wait until the replay has so many steps; the actor sends them on behind."""
+    client, pause = rpc.Client(address, "bench"), threading.Event()
+    stop = time.monotonic() + SILENCE
+    while (total := client.total().result()) < steps:
+        if time.monotonic() > stop:
+            raise SystemExit(f"The replay stored {total} of {steps} steps in time.")
+        pause.wait(0.05)
+    client.close()
 
 
 def cpu_times(watched: dict[str, psutil.Process]) -> dict[str, float]:
