@@ -15,6 +15,7 @@ from functools import partial as bind
 import psutil
 import pytest
 
+from embodied.core import disk
 from embodied.process import signals, supervisor
 from embodied.process.context import FinalError
 from embodied.process.supervisor import Role, RoleError, Supervisor
@@ -115,7 +116,11 @@ def kill_at_stop(path, name, ctx):
     write(path, f"killer {os.getpid()}")
     ctx.wait_stop()
     pids = [line.split()[1] for line in lines(path) if line.startswith(f"{name} ")]
-    os.kill(int(pids[-1]), signal.SIGKILL)
+    process = psutil.Process(int(pids[-1]))
+    process.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)
 
 
 def wait_for_receiver(path, name, ctx):
@@ -373,6 +378,30 @@ def test_no_role_waits_for_one_that_is_gone(tmp_path, capfd):
     with pytest.raises(UnsavedError, match="'replay' ended before"):
         Supervisor(roles).run()
     assert lines(log)[-1] == "sender saw it gone"
+
+
+def test_a_restart_waits_for_disk_space_but_not_at_the_end(tmp_path, capfd):
+    log = tmp_path / "log"
+    numbers = itertools.count()
+
+    def issue():
+        number = next(numbers)
+        if number in (3, 4, 6):  # Twice in the run, and once at its end.
+            raise disk.full_error(tmp_path, 10, "a number")
+        return number
+
+    options = {"essential": True, "receives": True, "budget": 9}
+    roles = [
+        Role("killer", kill_at_stop, (log, "crash")),
+        Role("crash", crash, (log, signal.SIGKILL, 1), 1, **options),
+        Role("counter", complete_after, (log, 4), stage=2),
+    ]
+    with pytest.raises(UnsavedError, match="'crash' ended before"):
+        Supervisor(roles, issue=issue).run()
+    assert next(numbers) == 7
+    printed = capfd.readouterr().out
+    assert printed.count("The restart of crash waits: no room for a number") == 1
+    assert "The restart of crash has disk space again" in printed
 
 
 def test_a_silent_part_is_not_hidden_by_a_busy_one(tmp_path, capfd):
