@@ -380,28 +380,35 @@ def test_no_role_waits_for_one_that_is_gone(tmp_path, capfd):
     assert lines(log)[-1] == "sender saw it gone"
 
 
-def test_a_restart_waits_for_disk_space_but_not_at_the_end(tmp_path, capfd):
-    log = tmp_path / "log"
-    numbers = itertools.count()
+def test_a_restart_waits_for_disk_space_but_not_at_the_end(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(disk, "POLL", 0.0)
+    full = False
 
     def issue():
-        number = next(numbers)
-        if number in (3, 4, 6):  # Twice in the run, and once at its end.
+        if full:
             raise disk.full_error(tmp_path, 10, "a number")
-        return number
+        return 1
 
-    options = {"essential": True, "receives": True, "budget": 9}
-    roles = [
-        Role("killer", kill_at_stop, (log, "crash")),
-        Role("crash", crash, (log, signal.SIGKILL, 1), 1, **options),
-        Role("counter", complete_after, (log, 4), stage=2),
-    ]
-    with pytest.raises(UnsavedError, match="'crash' ended before"):
-        Supervisor(roles, issue=issue).run()
-    assert next(numbers) == 7
+    worker = Worker(Role("role", fail, budget=9), issue)
+    worker.start()
+    for ending in (False, True):
+        worker._process.join(60)
+        full = True
+        assert not worker.revive([0.0])  # It has died.
+        if not ending:
+            assert not worker.revive([0.0])
+            assert not worker.revive([0.0])
+            full = False
+            assert worker.revive([0.0])
+    with pytest.raises(disk.DiskFullError):
+        worker.revive([0.0], ending=True)
+    assert worker.gone
+    assert worker.restarts == 1
     printed = capfd.readouterr().out
-    assert printed.count("The restart of crash waits: no room for a number") == 1
-    assert "The restart of crash has disk space again" in printed
+    assert printed.count("The restart of role waits: no room for a number") == 1
+    assert "The restart of role has disk space again" in printed
 
 
 def test_a_silent_part_is_not_hidden_by_a_busy_one(tmp_path, capfd):
