@@ -187,9 +187,9 @@ class Supervisor:
             if worker.pid is None or worker.done():
                 continue
             try:
-                if worker.revive(self.BACKOFF):
+                if worker.revive(self.BACKOFF, ending=True):
                     self._write_status()
-            except RoleError as error:
+            except (RoleError, OSError) as error:
                 elements.print(str(error), color="yellow", flush=True)
             if worker.gone:
                 for other in self._workers:

@@ -134,10 +134,11 @@ class Worker:
         # The first heartbeat shortens the limit.
         return min(self._limit(), time.monotonic() + self.role.hang)
 
-    def revive(self, backoff: Sequence[float]) -> bool:
+    def revive(self, backoff: Sequence[float], ending: bool = False) -> bool:
         """Restart the role if it is due, and notice if it died or hangs.
 
-        Returns whether it has a new process.
+        Returns whether it has a new process. On a full disk the restart is tried again
+        later, unless the run is ending.
         """
         if self.gone:
             return False
@@ -147,7 +148,8 @@ class Worker:
             try:
                 self.start()
             except OSError as error:  # The number of its incarnation has no room.
-                if not disk.is_full(error):
+                self.gone = ending or not disk.is_full(error)
+                if self.gone:
                     raise
                 self._room.lack(error)
                 self._restart_at = time.monotonic() + disk.POLL
@@ -269,7 +271,7 @@ class ThreadWorker:
     def deadline(self) -> float:
         return min(self._limit(), time.monotonic() + self.role.hang)
 
-    def revive(self, backoff: Sequence[float]) -> bool:
+    def revive(self, backoff: Sequence[float], ending: bool = False) -> bool:
         """Raise if the thread failed or hangs, once."""
         if self.gone:
             return False

@@ -164,9 +164,12 @@ class Chunk:
             if rows * column.field.nbytes >= mapping.PAGE
         ]
         if self._path is not None and parts:
-            with self._path.open("r+b", buffering=0) as file:
+            fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
                 for offset, nbytes in parts:
-                    os.pwrite(file.fileno(), _zeros(nbytes), offset)
+                    os.pwrite(fd, _zeros(nbytes), offset)
+            finally:
+                os.close(fd)
         elif self._memory is not None:
             for offset, nbytes in parts:
                 self._memory.populate(offset, nbytes)

@@ -16,6 +16,7 @@ from functools import partial as bind
 import psutil
 import pytest
 
+from embodied.core import disk
 from embodied.core.base import SetupError
 from embodied.process import signals, supervisor
 from embodied.process.context import FinalError
@@ -117,7 +118,11 @@ def kill_at_stop(path, name, ctx):
     write(path, f"killer {os.getpid()}")
     ctx.wait_stop()
     pids = [line.split()[1] for line in lines(path) if line.startswith(f"{name} ")]
-    os.kill(int(pids[-1]), signal.SIGKILL)
+    process = psutil.Process(int(pids[-1]))
+    process.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)
 
 
 def wait_for_receiver(path, name, ctx):
@@ -378,6 +383,37 @@ def test_no_role_waits_for_one_that_is_gone(tmp_path, capfd):
     with pytest.raises(UnsavedError, match="'replay' ended before"):
         Supervisor(roles).run()
     assert lines(log)[-1] == "sender saw it gone"
+
+
+def test_a_restart_waits_for_disk_space_but_not_at_the_end(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(disk, "POLL", 0.0)
+    full = False
+
+    def issue():
+        if full:
+            raise disk.full_error(tmp_path, 10, "a number")
+        return 1
+
+    worker = Worker(Role("role", fail, budget=9), issue)
+    worker.start()
+    for ending in (False, True):
+        worker._process.join(60)
+        full = True
+        assert not worker.revive([0.0])  # It has died.
+        if not ending:
+            assert not worker.revive([0.0])
+            assert not worker.revive([0.0])
+            full = False
+            assert worker.revive([0.0])
+    with pytest.raises(disk.DiskFullError):
+        worker.revive([0.0], ending=True)
+    assert worker.gone
+    assert worker.restarts == 1
+    printed = capfd.readouterr().out
+    assert printed.count("The restart of role waits: no room for a number") == 1
+    assert "The restart of role has disk space again" in printed
 
 
 def test_a_silent_part_is_not_hidden_by_a_busy_one(tmp_path, capfd):

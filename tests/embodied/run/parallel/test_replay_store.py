@@ -1,11 +1,13 @@
 """The replay store: two replays behind one door, the limiter, repeats, state."""
 
 import errno
+import threading
 
 import numpy as np
 import pytest
 
 from embodied import streams
+from embodied.core import disk
 from embodied.core.checkpoint import Checkpoint
 from embodied.replay import Replay, ReplayFullError
 from embodied.replay.limiter import LimiterClosedError
@@ -202,17 +204,64 @@ def test_steps_sent_again_earn_no_training(tmp_path, make_steps):
     store.close()
 
 
-def test_refused_steps_earn_no_training(make_steps):
+@pytest.fixture
+def full(monkeypatch):
+    """A store with one step whose disk is full until `room` is set."""
+    monkeypatch.setattr(disk, "POLL", 0.01)
     setup = Setup()
-    setup.store.add_batch(make_steps([0], [0]))
+    setup.room, setup.attempts = threading.Event(), 0
+    add_batch = setup.replay.add_batch
 
     def refuse(*args):
+        setup.attempts += 1
+        if setup.room.is_set():
+            return add_batch(*args)
         raise ReplayFullError(errno.ENOSPC, "no room")
 
     setup.replay.add_batch = refuse
-    with pytest.raises(ReplayFullError):
-        setup.store.add_batch(make_steps([0], [1]))
-    assert setup.store.stats()["limiter/size"] == 1
+    return setup
+
+
+def test_steps_wait_for_room(full, make_steps, start, capfd):
+    adding = start(lambda: full.store.add_batch(make_steps([0], [0])))
+    while full.attempts < 3:
+        adding.join(0.01)
+    assert full.store.total() == 0
+    full.room.set()
+    adding.join(60)
+    assert full.store.total() == 1
+    assert capfd.readouterr().out.count("The replay waits: no room") == 1
+
+
+def test_steps_without_room_at_the_end_are_refused_and_earn_no_training(
+    full, make_steps, start
+):
+    errors = []
+
+    def add():
+        with pytest.raises(ReplayFullError) as info:
+            full.store.add_batch(make_steps([0], [0]))
+        errors.append(info.value)
+
+    adding = start(add)
+    while full.attempts < 3:
+        adding.join(0.01)
+    full.store.drain()
+    adding.join(60)
+    assert len(errors) == 1
+    assert full.store.stats()["limiter/size"] == 0
+
+
+def test_a_new_actor_replaces_one_whose_steps_wait_for_room(full, make_steps, start):
+    adding = start(lambda: full.store.add_batch(make_steps([0], [0]), actor=1))
+    while full.attempts < 3:
+        adding.join(0.01)
+    assert full.store.take_over(2)["actor"] == 2
+    adding.join(60)
+    assert not adding.is_alive()
+    full.room.set()
+    full.store.add_batch(make_steps([0], [0]), actor=2)
+    assert full.store.total() == 1
 
 
 def test_sampling_waits_for_the_first_steps(fill, watch, start):
