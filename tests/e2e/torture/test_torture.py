@@ -13,8 +13,8 @@ from tests.e2e.torture.reconcile import reconcile
 from tests.e2e.torture.run import FAR, NEAR, TortureRun
 from tests.learning.tasks import OPTIMUM
 
-# The short form; `make torture` takes half an hour. Within the minute this seed cuts the
-# network for longer than connections last, and kills replay and agent.
+# The short form; `make torture` takes half an hour. Within the minute this seed cuts
+# the network for longer than connections last, and kills replay and agent.
 SECONDS = float(os.environ.get("TORTURE_SECONDS", "60"))
 SEED = int(os.environ.get("TORTURE_SEED", "268"))
 CHOSEN = os.environ.get("TORTURE_FAULTS", "kill,stop,partition")
