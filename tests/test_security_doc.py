@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from dreamerv3.viewing import server as viewer
+from dreamerv3.viewing import local as viewer
 from embodied import rpc
 from embodied.core import machine
 from embodied.rpc import channel, dispatcher, encoding
@@ -73,7 +73,7 @@ def test_every_key_has_its_row():
 
 
 def test_the_viewer_is_on_this_machine_only():
-    assert f"listens on {viewer.LOOPBACK}" in TEXT
+    assert f"listen on {viewer.LOOPBACK}" in TEXT
 
 
 def test_a_revoked_key_opens_nothing(tmp_path):

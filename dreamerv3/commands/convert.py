@@ -161,7 +161,7 @@ def write(config: Settings, agent: base.Agent, step: int, updates: int) -> None:
 def replay_state(total: int) -> dict[str, Any]:
     """The state of an empty replay that has seen this many steps."""
     with contextlib.closing(Replay(1, capacity=1)) as replay:
-        replay.load({"order": total, "chunks": []})
+        replay.load({**replay.save(), "order": total})
         return replay.save()
 
 

@@ -70,20 +70,25 @@ def parallel_actor(
             if actor.progressed():
                 part.beat()
             if due_log():
-                metrics = actor.stats() | connections.prefixed(
-                    "server/actor", server.stats()
-                )
-                logger.add(
-                    metrics | connections.prefixed("client/actor", replay.stats())
-                )
+                logger.add(stats(actor, server, replay))
         if departures and not ctx.aborted() and not departures.end():
             shutdown.warn_unacknowledged("environments")
         finish(server, outbox, replay, ctx)
         if not flush(feed, logger.patience):
             elements.print(UNLOGGED, color="yellow", flush=True)
-        logger.add(actor.stats())
+        logger.add(stats(actor, server, replay))
         if not ctx.stopping():
             ctx.complete()
+
+
+def stats(actor: Actor, server: rpc.Server, replay: rpc.Client) -> base.Metrics:
+    """Metrics of the actor, its server and its client, since the last call."""
+    served = connections.prefixed("server/actor", server.stats())
+    return {
+        **actor.stats(),
+        **served,
+        **connections.prefixed("client/actor", replay.stats()),
+    }
 
 
 def make_outbox(

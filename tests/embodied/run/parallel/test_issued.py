@@ -73,7 +73,7 @@ def test_a_run_knows_its_own_environments_and_members(tmp_path, remote):
     launcher = Incarnations(
         tmp_path / "incarnation", holders=tmp_path / runfiles.ISSUED
     )
-    members = Members(tmp_path / runfiles.MEMBERS, 4, launcher.next)
+    members = Members(tmp_path / runfiles.MEMBERS, 4, launcher.next, {ENV: 60.0})
     numbers = issued.of_run(args, Context(incarnation=launcher.next()))
     own = 0 if remote else launcher.next(0, 1) << BITS
     one = members.join(ENV, "guest", 2)
@@ -93,7 +93,9 @@ def test_numbers_of_an_earlier_launcher_are_issued_again(tmp_path):
     def start():
         holders = tmp_path / runfiles.ISSUED
         launcher = Incarnations(tmp_path / "incarnation", holders=holders)
-        return launcher, Members(tmp_path / runfiles.MEMBERS, 4, launcher.next)
+        return launcher, Members(
+            tmp_path / runfiles.MEMBERS, 4, launcher.next, {ENV: 60.0}
+        )
 
     launcher, members = start()
     own = launcher.next(0) << BITS

@@ -215,7 +215,8 @@ def test_who_comes_to_the_next_run_joins_anew(members, path):
 
 
 def test_a_rejected_join_leaves_the_member_as_it_was(tmp_path):
-    members = Members(tmp_path / "members.json", 4, itertools.count(1).__next__)
+    issue = itertools.count(1).__next__
+    members = Members(tmp_path / "members.json", 4, issue, LEASES)
     member = members.join("env", "one", 2)
     with pytest.raises(LimitError):
         members.join("env", "one", 2, numbers=[7, 8])

@@ -371,10 +371,16 @@ MAY_CALL = {
         "total": {CORE},
         "drain": {CORE},
         "take_over": {CORE},
-        "logged": {CORE},
+        "unlogged": {CORE},
         "end": {CORE},
     },
-    "logger": {"add": {CORE}, "tran": {CORE}, "end": {CORE}},
+    "logger": {
+        "add": {CORE},
+        "tran": {CORE},
+        "seen": {CORE},
+        "drain": {CORE},
+        "end": {CORE},
+    },
     "learner": {"start": {CORE, LEARNER}, "take": {CORE, LEARNER}},
     "coordinator": {
         "describe": {CORE, ENV, LEARNER},  # Each for its own roles: see below.
