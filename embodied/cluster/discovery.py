@@ -1,4 +1,4 @@
-"""A look at a Ray cluster, from a process of its own that leaves nothing behind."""
+"""Queries a Ray cluster from a short-lived process, without side effects here."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PATIENCE = 60.0  # Seconds for the answer of a cluster.
 
 
 class Cluster(NamedTuple):
-    """What to know of a cluster before environments run there."""
+    """Facts about a cluster that is to run environments."""
 
-    host: str  # Number of this machine, by which the others reach it.
-    nodes: int  # Machines that are there.
+    host: str  # IP address of this machine within the cluster.
+    nodes: int  # Machines that are alive.
     resources: Mapping[str, dict[str, float]] = {}  # Of each, in Ray's names.
 
 
 class AbsentError(Exception):
-    """There is no such cluster; says why."""
+    """The cluster is unreachable; the message says why."""
 
 
 @functools.cache

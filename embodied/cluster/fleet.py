@@ -32,8 +32,8 @@ def parallel_fleet(
 ) -> None:
     """Run all environments on the cluster until the run ends.
 
-    Ray starts the task of a machine that vanished on another one; the supervisor
-    starts this role again if the connection to the cluster is lost.
+    Ray reschedules tasks of lost machines; the supervisor restarts this role if the
+    connection to the cluster is lost.
     """
     ctx = ctx or Context()
     keys = connections.client_keys(args, connections.ENV)
@@ -91,13 +91,13 @@ def watch(ray: Any, tasks: Sequence[Any], ctx: Context) -> None:
             try:
                 ray.get(task)
             except host.FailedError as error:
-                # It was restarted where it ran as often as it may be.
+                # It has used up its restart budget on its machine.
                 raise FinalError(str(error.cause)) from None  # type: ignore[attr-defined]
             return  # The run has ended, which the environment knows first.
 
 
 def dismiss(ray: Any, tasks: Sequence[Any], ctx: Context) -> None:
-    """Wait until the environments, which know that the run has ended, are gone."""
+    """Wait until the environments, already notified, have exited."""
     deadline = time.monotonic() + PATIENCE
     while tasks and time.monotonic() < deadline:
         ctx.beat()
@@ -105,7 +105,7 @@ def dismiss(ray: Any, tasks: Sequence[Any], ctx: Context) -> None:
 
 
 def tell_shortage(amount: int, cpus: float, nodes: Sequence[dict[str, Any]]) -> None:
-    """A word on environments that will wait for a core."""
+    """Warn if some environments have to wait for a core."""
     cores = [node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"]]
     room = sum(int(each / cpus) for each in cores) if cpus else amount
     if room < amount:

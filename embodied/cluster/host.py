@@ -1,7 +1,7 @@
-"""What a machine of a cluster runs: one env process, under a supervisor of its own.
+"""Runs one supervised env process on a machine of a cluster.
 
-A task of the cluster starts this module as a program. So the environment shares its
-process neither with threads nor with signal handlers of the cluster's software.
+A task of the cluster starts this module as a program, so that the environment does not
+share a process with the threads and signal handlers of the cluster software.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from embodied.process import child
 from embodied.process.supervisor import ASKED, LOST, RoleError
 from embodied.run.parallel import placed
 
-LEFT = 4  # Exit code of a program that was told to stop.
+LEFT = 4  # Exit code of a program that was asked to stop.
 
 
 class FailedError(Exception):
@@ -26,7 +26,7 @@ class FailedError(Exception):
 
 
 class LeftError(Exception):
-    """The env process left a run that continues, since its machine has to stop."""
+    """The env process left the run because its machine is shutting down."""
 
 
 def run(order: bytes) -> None:
@@ -47,9 +47,9 @@ def run(order: bytes) -> None:
 
 
 def main(parent: int, words: int) -> int:
-    """Run the role that comes by standard input; end with the parent process.
+    """Run the role read from standard input; exit with the parent process.
 
-    Last words go to the file `words`. Returns 0 only if the run has ended.
+    Error messages go to the descriptor `words`. Returns 0 only if the run has ended.
     """
     parent_death.die_with(parent)
     try:

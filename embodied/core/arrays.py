@@ -1,7 +1,7 @@
-"""Code that works for NumPy arrays and, traced by `jax.jit`, for those of JAX.
+"""Helpers that work on NumPy arrays and on JAX arrays, also under `jax.jit`.
 
-What converts values between an environment and its agent is written with these, so that
-an exported policy has the same conversion inside. JAX is never imported here.
+Conversions between an environment and its agent use them, so that an exported policy
+can include the same conversion. Never imports JAX.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Step = Mapping[str, Any]  # One step of one environment: key -> array or scalar.
 Batch = dict[str, Any]  # Stacked steps or sequences: key -> [B, ...] or [B, T, ...].
 Carry = Any  # Recurrent state of an agent: any pytree.
 Metrics = dict[str, Any]
-Mode = Literal["train", "report", "eval", "greedy"]  # Greedy acts as likely as it can.
+Mode = Literal["train", "report", "eval", "greedy"]  # Greedy: most likely action.
 
 # Keys every observation space holds besides the environment's own.
 REWARD, IS_FIRST, IS_LAST, IS_TERMINAL = "reward", "is_first", "is_last", "is_terminal"
@@ -219,8 +219,8 @@ class Replay(abc.ABC):
     def add(self, step: Step, worker: int = 0, seq: int | None = None) -> bool:
         """Append a step to the stream of a worker; once it returns, it is safe.
 
-        `seq` numbers the steps of a worker. One that is not larger than the last is a
-        repetition and is ignored; one that leaves out numbers begins a new stream.
+        `seq` numbers the steps of a worker. A number not above the last one marks a
+        duplicate, which is ignored; a gap starts a new segment.
         Returns whether the step was new.
         """
 

@@ -1,4 +1,4 @@
-"""Atomic checkpoints: a directory per save, complete or not there at all.
+"""Atomic checkpoints: a directory per save, either complete or absent.
 
 Each has checksums of its files. One that is damaged is reported and the one before it
 is used.

@@ -32,7 +32,7 @@ class Every:
 class Ratio:
     """How many times something is due so that it happens `ratio` times per step.
 
-    The first call only sets the origin; earlier steps are not made up for.
+    The first call only sets the origin; earlier steps are not caught up on.
     """
 
     def __init__(self, ratio: float):
@@ -58,7 +58,7 @@ class Ratio:
 
 
 class Seconds:
-    """Due once every `every` seconds, for the first time after the first interval."""
+    """Due once every `every` seconds, first after one full interval."""
 
     def __init__(self, every: float, now: Callable[[], float] = time.monotonic):
         assert every > 0, every

@@ -127,11 +127,10 @@ class LocalEnv:
 
 
 class ProcessEnv(base.Env):
-    """An environment in a process of its own, which starts at once and in parallel.
+    """An environment in a separate process, started without waiting for it.
 
-    An exception there is raised here with its original type, and the traceback of the
-    other process as its cause. Where its type is not known here, it is a RuntimeError
-    with that traceback.
+    Exceptions are re-raised with their original type and the remote traceback as cause,
+    or as a RuntimeError with that traceback if the type cannot be imported.
     """
 
     START_TIMEOUT = 300.0  # Seconds; large simulators start slowly.

@@ -65,7 +65,7 @@ def _space_faults(obs_space: base.Spaces, act_space: base.Spaces) -> Iterator[st
         yield f"keys {overlap} are in both obs_space and act_space, rename one of each"
     reserved = base.RESERVED & ({*obs_space, *act_space} - {*SPECIAL, base.RESET})
     if reserved:
-        yield f"keys {sorted(reserved)} mean something else here, rename them"
+        yield f"keys {sorted(reserved)} are reserved, rename them"
 
 
 def step_faults(
@@ -107,7 +107,7 @@ def values_faults(
 def missing_faults(
     values: Mapping[str, Any], keys: Mapping[str, Any], what: str
 ) -> Iterator[Fault]:
-    """Keys that are not there."""
+    """Faults for missing keys."""
     for key in keys:
         if key not in values:
             remedy = f"return '{key}' from every reset and step, or remove its space"
@@ -174,7 +174,7 @@ def _range_faults(
 ) -> Iterator[Fault]:
     wild = ~np.isfinite(value)
     if wild.any():
-        remedy = "look for divisions by 0, and for roots and logarithms of negatives"
+        remedy = "check for division by zero and roots or logarithms of negatives"
         yield Fault(RANGES, f"{what} is not finite", _where(value, wild), remedy)
         return
     low, high = np.broadcast_to(space.low, space.shape), _last(space)

@@ -10,7 +10,7 @@ import numpy as np
 
 from embodied.core import base
 
-# Frames kept of the recorded worker's episode, so that a long one costs no memory.
+# Frames kept per recorded episode, to bound its memory.
 MAX_FRAMES = 1000
 # Seconds without any step after which the run itself holds its environments back, as it
 # compiles, learns or is suspended.

@@ -1,4 +1,4 @@
-"""What this machine has to compute with, found without starting JAX."""
+"""Cores and accelerators of this machine, detected without starting JAX."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ACCELERATORS = {
 
 
 def cores() -> int:
-    """The cores that this process may use: fewer than there are in a Slurm job."""
+    """Cores available to this process; in a Slurm job fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):  # Not on a Mac.
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -64,7 +64,7 @@ def has_plugin(platform: str) -> bool:
 
 
 def lacks(platform: str) -> tuple[str, str] | None:
-    """What a platform lacks here and how to get it; None if it can be used."""
+    """Why a platform is unusable here, and the remedy; None if it is usable."""
     if platform not in ACCELERATORS:
         return None
     kind = ACCELERATORS[platform]

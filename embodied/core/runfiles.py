@@ -24,7 +24,7 @@ ISSUED = "issued.json"  # Numbers of the launcher's environments, and incarnatio
 MEDIA, REPLAY = "media", "replay"
 LIMIT = 1 << 24  # Bytes of a file of roles.
 CHECKPOINTS, AGENT = "ckpt", "agent"  # A folder for all roles, with one for each.
-# What a file that is missing, damaged or something else raises.
+# Errors of reading a missing or damaged file.
 BROKEN = (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError)
 
 
@@ -39,8 +39,7 @@ class RoleProcess(NamedTuple):
     def is_alive(self) -> bool:
         """Whether the process runs on this machine.
 
-        A process that was started after the file was written has the same number by
-        chance.
+        A process that started after the file was written merely reuses the pid.
         """
         if not self.pid:
             return False
@@ -58,7 +57,7 @@ def checkpoints(logdir: str | os.PathLike[str], role: str = AGENT) -> pathlib.Pa
 
 
 def read_roles(path: pathlib.Path) -> list[RoleProcess]:
-    """The roles in a file, in the order of their start; none if it is no such file."""
+    """The roles in a file, in start order; empty if it is missing or invalid."""
     try:
         text, written = files.read_text(path, LIMIT), path.stat().st_mtime
         return [

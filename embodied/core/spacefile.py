@@ -78,9 +78,9 @@ def decode(tree: Mapping[str, Any]) -> Pair:
 
 
 def differences(old: Pair, new: Pair) -> list[Difference]:
-    """Keys whose spaces no single agent can use; those for logs do not matter.
+    """Keys whose spaces are incompatible for one agent, ignoring `log/` keys.
 
-    Bounds of observed numbers do not matter; those of choices and of actions do.
+    Bounds matter for actions and discrete values, but not for continuous observations.
     """
     found = []
     for kind, before, after in zip(("observation", "action"), old, new, strict=True):

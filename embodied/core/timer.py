@@ -1,4 +1,4 @@
-"""Where the time of a role goes: seconds and calls by section."""
+"""Time spent by a role, in seconds and calls per section."""
 
 from __future__ import annotations
 

@@ -88,5 +88,5 @@ def _check_key(key: Any, path: str) -> str:
     if not isinstance(key, str):
         raise TypeError(f"keys must be strings, got {key!r} at '{path or '/'}'")
     if key in (ARRAY_REF, TUPLE_REF):
-        raise TypeError(f"the key {key!r} at '{path or '/'}' has a meaning of its own")
+        raise TypeError(f"the key {key!r} at '{path or '/'}' is reserved")
     return key

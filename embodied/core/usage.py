@@ -1,4 +1,4 @@
-"""What a process uses of the machine: cores, memory, threads, files, devices."""
+"""Resource usage of a process: cores, memory, threads, files, devices."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Usage:
     """Figures of this process since the last call of `stats`.
 
     `psutil` gives cores, memory, threads and open files of the process, `nvsmi` what
-    NVIDIA's library says of all GPUs of the machine, `jax` the memory of the devices
-    this process computes on, if it does and they know.
+    NVIDIA's library reports for all GPUs of the machine, `jax` the device memory of
+    this process, where JAX reports it.
     """
 
     def __init__(self, settings: UsageSettings):
@@ -107,12 +107,12 @@ def _gpus() -> list[Any]:
     try:
         import pynvml
     except ImportError:
-        print(f"No usage of GPUs: {extras.install_line('gpu')}", flush=True)
+        print(f"GPU usage needs {extras.install_line('gpu')}", flush=True)
         return []
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        print(f"No usage of GPUs: {error}", flush=True)
+        print(f"GPU usage is unavailable: {error}", flush=True)
         return []
     count = pynvml.nvmlDeviceGetCount()
     return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]

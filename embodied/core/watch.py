@@ -10,7 +10,7 @@ from typing import Any
 from embodied.core.env_rules import RANGES, Fault
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Where methods of the user are not.
+# Paths that never hold user code.
 FOREIGN = (f"{ROOT}/embodied/", f"{ROOT}/dreamerv3/", "/gymnasium/", "/dm_env/")
 
 
@@ -43,7 +43,7 @@ class Watch:
         return list(self._notes.values())
 
     def judge(self, faults: Sequence[Fault], method: str = "step") -> None:
-        """Raise for all faults of a step at once, but those that are only noted."""
+        """Raise one error for all rejected faults of a step; note the others."""
         step, self._steps = self._steps, self._steps + 1
         if not faults:
             return

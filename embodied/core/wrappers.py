@@ -48,9 +48,9 @@ class Wrapper(base.Env):
 
 
 class Convert(Wrapper):
-    """Converts each observation and each action by itself.
+    """Converts each observation and action independently.
 
-    The conversion is of use without the environment, also for arrays of JAX.
+    The conversion also works without the environment and on JAX arrays.
     """
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Convert(Wrapper):
         return dict(obs)
 
     def decode(self, action: Mapping[str, Any]) -> dict[str, Any]:
-        """The action that the agent's one stands for."""
+        """The environment's action for an action of the agent."""
         return dict(action)
 
 
@@ -272,10 +272,10 @@ class GrayImage(Convert):
 
 
 class RestartOnException(Wrapper):
-    """Makes the environment anew when a step fails, up to `budget` times a `window`.
+    """Recreates the environment when a step fails, up to `budget` times per `window`.
 
-    The failed step is answered with the first observation of a new episode. Once the
-    budget is spent the exception is raised.
+    The failed step returns the first observation of a new episode. Beyond the budget,
+    the exception propagates.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class RestartOnException(Wrapper):
         traceback.print_exc()
         elements.print(
             f"The environment failed ({len(self._failures)} of {self._budget} times "
-            f"allowed in {self._window:.0f} s); starting it anew.",
+            f"allowed in {self._window:.0f} s); restarting it.",
             color="yellow",
         )
 

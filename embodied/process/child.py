@@ -28,7 +28,7 @@ class Failure(NamedTuple):
 
     title: str  # One line.
     text: str
-    final: bool = False  # A restart would fail, too.
+    final: bool = False  # A restart would fail as well.
 
 
 def run_role(
@@ -48,7 +48,7 @@ def run_role(
 
 def _exit(pipe: Any, ctx: Context, error: BaseException | None) -> NoReturn:
     """Exit now, even if threads of the role are still running."""
-    # A role that was asked to stop while it waited for another one did not fail.
+    # Being stopped while waiting for another role is not a failure.
     failed = error is not None and not isinstance(error, StoppedError)
     if failed:
         assert error is not None
@@ -77,17 +77,17 @@ def shorten(text: str) -> str:
 
 
 def _listen(ctx: Context) -> None:
-    """Let a thread wait for the request to stop.
+    """Start a thread that waits for the stop request.
 
-    A signal handler runs in the main thread, perhaps while that holds the lock that
-    telling the others needs; so it only writes to a pipe.
+    A signal handler interrupts the main thread, which may hold the lock needed to wake
+    other threads, so it only writes to a pipe.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(STOP, _on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The supervisor decides.
-    # A handler, since processes that the role starts would inherit to ignore it.
+    # A handler rather than SIG_IGN, which child processes would inherit.
     signal.signal(signal.SIGTERM, _on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     args = (read, ctx)
@@ -95,7 +95,7 @@ def _listen(ctx: Context) -> None:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    """Nothing: that there is a handler makes Python write the number to the pipe."""
+    """Do nothing; the wakeup fd receives the number only if a handler is set."""
 
 
 def _await_request(pipe: int, ctx: Context) -> None:

@@ -20,14 +20,14 @@ class StoppedError(Exception):
 
 
 class FinalError(base.SetupError):
-    """The role would fail again, so the run ends; the message is all a user needs."""
+    """Ends the run, since a restart would fail again; shown without a traceback."""
 
 
 class Heartbeat(ctypes.Structure):
     """What a process and its supervisor know of each other, in memory of both."""
 
     _fields_ = (
-        ("value", ctypes.c_double),  # Time of the most silent part.
+        ("value", ctypes.c_double),  # Last heartbeat of the least recent part.
         ("part", ctypes.c_char * 16),  # Its name, if the process has parts.
         ("gone", ctypes.c_char * 64),  # Roles that the supervisor has given up.
     )
@@ -37,14 +37,14 @@ class Context:
     """A role's view of its process: `ctx`.
 
     A role calls `beat()` whenever it has made progress, and returns soon after
-    `stopping()` turns true. Threads that can hang independently of each other are parts
-    with a heartbeat each: the process is alive as long as all of them are. A context
-    without arguments is for a role that a program runs by itself: no supervisor reads
-    its heartbeats, and the program calls `request_stop()`.
+    `stopping()` turns true. Threads that can hang independently are parts with separate
+    heartbeats; the process counts as alive while all parts do. A context without
+    arguments is for a role that a program calls directly: there is no supervisor, and
+    the program calls `request_stop()`.
 
-    `first_number` is what numbers of this process's steps begin at, beyond those of
-    earlier processes. It is made of the `incarnation` that a launcher issues, or else
-    of the clock, which counts nanoseconds and so grows faster than any environment.
+    `first_number` is the first sequence number of this process, above those of earlier
+    processes. It derives from the `incarnation` issued by the launcher or else from the
+    clock in nanoseconds, which advances faster than any environment steps.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Context:
 
     @staticmethod
     def of(barrier: threading.Barrier) -> Context:
-        """The context that actor and learner share if a program starts both.
+        """The context shared by an actor and a learner that a program starts itself.
 
-        All that such a program gives both of them is the barrier.
+        It is attached to the barrier, the only object that both receive.
         """
         return vars(barrier).setdefault("ctx", Context())
 
@@ -117,7 +117,7 @@ class Context:
     def wait(self, future: Any, beat: Callable[[], None] | None = None) -> Any:
         """The result of a call to another role; waiting for it counts as progress.
 
-        Raises `StoppedError` if this process is asked to stop before.
+        Raises `StoppedError` if this process is asked to stop first.
         """
         while not future.done():
             (beat or self.beat)()
@@ -152,7 +152,7 @@ class Context:
 
     @property
     def owns_process(self) -> bool:
-        """Whether this process is there for one role, which may `exit` it."""
+        """Whether the role has the process to itself and may `exit` it."""
         return self._on_exit is not None
 
     def exit(self, error: BaseException | None) -> None:
@@ -170,7 +170,7 @@ class Context:
 
 
 class Part:
-    """A thread of a process whose heartbeats count by themselves."""
+    """A thread with a separate heartbeat."""
 
     def __init__(self, name: str, ctx: Context):
         self.name = name

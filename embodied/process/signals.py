@@ -1,4 +1,4 @@
-"""Requests to stop: which signals they are, and when one is a second request."""
+"""Signals that request a stop, and how repeated ones are counted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import signal
 import time
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds after a request in which a signal is the same one. Programs such as `timeout`
-# and schedulers pass on a signal that the process has had already.
+# Signals within this many seconds count as one request. Programs such as `timeout` and
+# schedulers forward signals that the process has already received.
 SAME = 0.5
 
 

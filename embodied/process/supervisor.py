@@ -33,11 +33,11 @@ Stop = Callable[[Callable[[], bool]], None]  # Gets a function: whether to hurry
 
 POLL = 0.5  # Seconds between looks at the roles that are restarted during shutdown.
 ASKED = "asked to stop"
-LOST = "asked to stop at once; what came after the last checkpoints is lost"
+LOST = "killed on request; progress since the last checkpoints is lost"
 
 
 class Supervisor:
-    """Keeps roles running until one returns, one fails for good, or a signal comes.
+    """Keeps roles running until one returns or fails for good, or a signal arrives.
 
     A role that returns without a stop request completes the run. Then
     all are stopped, stage by stage; a role that `receives` is supervised until its
@@ -55,8 +55,8 @@ class Supervisor:
     ):
         """Prepare to run roles.
 
-        `issue` gives each process that is started its incarnation. `others` stop what
-        runs under other supervisors, by the stage after whose roles they are called.
+        `issue` returns the incarnation of each started process. `others` shut down
+        processes of other supervisors; each runs after the roles of its stage ended.
         """
         names = [role.name for role in roles]
         assert len(set(names)) == len(names), names
@@ -198,7 +198,7 @@ class Supervisor:
     def _await_end(self, worker: Worker | ThreadWorker, deadline: float) -> None:
         while worker.alive() and self._requests.count < 2:
             if time.monotonic() > deadline:
-                elements.print(f"{worker.role.name} does not stop, killing it.")
+                elements.print(f"{worker.role.name} did not stop in time; killing it.")
                 break
             self._restart_receivers(worker.role.stage + 1)
             self._pause(deadline)

@@ -49,9 +49,9 @@ class Role:
     budget: int = 5  # Failures allowed within `window` seconds.
     window: float = 300.0
     hang: float = 60.0  # Seconds without a heartbeat before it is killed.
-    start: float = 300.0  # The same until the first one, since imports take long.
+    start: float = 300.0  # Seconds until the first heartbeat; imports are slow.
     grace: float = 8.0  # Seconds to exit after a stop request.
-    essential: bool = False  # Whether the run failed if it does not end well.
+    essential: bool = False  # Whether its failure during shutdown fails the run.
     receives: bool = False  # Others send to it until they end: restarted until then.
     saved: Callable[[], str] = str  # Describes what a new process resumes from.
     envids: tuple[int, ...] = ()  # Numbers of its environments.
@@ -90,7 +90,7 @@ class Worker:
 
     @property
     def sentinel(self) -> int | None:
-        """Ready when the process has ended; None while its end is known."""
+        """Ready when the process ends; None if that was already handled."""
         known = self._process is None or self._restart_at is not None or self.gone
         return None if known else self._process.sentinel
 
@@ -101,12 +101,14 @@ class Worker:
         payload = pickling.dumps((self.role.target, self.role.args))
         args = (payload, self._beat, other, os.getpid(), self._issue(*self.role.envids))
         process = context.Process(target=child.run_role, args=args, name=self.role.name)
-        # Signals go to the whole group, also to a process that only starts.
-        # (Python's resource tracker, once started, no longer undoes the mask.)
+        # Signals reach the whole process group, including a process still starting.
+        # (Once running, Python's resource tracker no longer resets the mask.)
         resource_tracker.ensure_running()
         previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        process.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         self._process = process
         other.close()
         self._started = time.monotonic()
@@ -323,4 +325,4 @@ def add_gone(beat: Any, role: str) -> None:
 def silence(beat: Any, seconds: float) -> str:
     """The message about a role without heartbeats."""
     part = f" of its {beat.part.decode()}" if beat.part else ""
-    return f"no sign of life{part} for {seconds:.0f} s"
+    return f"no heartbeat{part} for {seconds:.0f} s"

@@ -16,7 +16,7 @@ from embodied.replay import layout, mapping
 from embodied.replay.compression import CompressedColumn
 from embodied.replay.layout import ORDER, PRIORITY, RAW, RECORDS, ChunkError, Header
 
-# Steps whose file pages are made in one go, ahead of the steps themselves.
+# Steps whose file pages are allocated at once, ahead of the writes.
 AHEAD = 64
 
 Buffer = bytes | memoryview
@@ -115,9 +115,9 @@ class Chunk:
                 other[index] = block[lo:hi]
 
     def prefetch(self, lo: int, hi: int) -> None:
-        """Start to read rows from disk, unless they are compressed.
+        """Start reading rows from disk, unless they are compressed.
 
-        Only these rows: with its own read-ahead the kernel reads four times as much.
+        Only these rows: the kernel's own read-ahead would read four times as much.
         """
         if self.mapped is None:
             return
@@ -152,8 +152,8 @@ class Chunk:
     def _make_pages(self, row: int) -> None:
         """Write zeros over the next rows through the file, or populate the memory.
 
-        The kernel then makes and maps many pages at once, which costs a fraction of
-        what a page fault for each of them costs when the rows are written. The file is
+        The kernel then allocates and maps many pages at once, at a fraction of the cost
+        of one page fault per page. The file is
         open only meanwhile, as there may be more streams than open files are allowed.
         """
         rows = min(AHEAD, self.size - row)
@@ -250,7 +250,7 @@ def _read_header(file: BinaryIO) -> Header:
 
 @functools.lru_cache(maxsize=16)
 def _zeros(nbytes: int) -> bytes:
-    """Kept, as making them anew costs more than writing them."""
+    """Cached, since allocating them costs more than writing them."""
     return bytes(nbytes)
 
 

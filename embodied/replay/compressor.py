@@ -61,7 +61,7 @@ class Compressor:
                 with self._store.limit.hold(chunk):
                     compress(self._store, chunk)
             except OSError as error:
-                # The chunk stays as it is, which is as good.
+                # The chunk stays valid, only uncompressed.
                 log.warning("Cannot compress chunk %s: %s", chunk.number, error)
             with self._idle:
                 self._pending -= 1
@@ -88,9 +88,9 @@ def inflate(store: ChunkStore, chunk: Chunk) -> None:
 def _exchange(
     store: ChunkStore, chunk: Chunk, header: Header, blobs: dict[str, bytes]
 ) -> None:
-    """Write the chunk anew and put the file in place of the old one.
+    """Rewrite the chunk and replace its file.
 
-    Readers and `update` wait meanwhile. The file of a deleted chunk does not come back.
+    Blocks readers and `update`. Does not recreate the file of a deleted chunk.
     """
     path = store.path(chunk.number)
     with chunk.lock:

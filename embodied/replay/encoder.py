@@ -157,7 +157,7 @@ def _first(steps: Mapping[str, Any], count: int | None) -> dict[str, np.ndarray]
 
 
 def _as_array(value: Any) -> np.ndarray:
-    # Python numbers become what the device computes with, not 64 bits.
+    # Python numbers become 32-bit values, as on the device.
     if type(value) is float:
         return np.asarray(value, np.float32)
     if type(value) is int:

@@ -202,8 +202,8 @@ class Index:
     def _drop_stale(self) -> list[Chunk]:
         """Drop chunks without items that are older than `capacity` steps.
 
-        They hold the beginning of a stream that never got long enough, or the end of
-        one that went silent.
+        They hold a stream that ended before its first full window, or the tail of an
+        inactive one.
         """
         horizon = self.horizon
         for writer in self.writers.values():

@@ -109,9 +109,9 @@ class Records:
 def as_rows(block: Any) -> Any:
     """Rows [size] without structure instead of [size, ...].
 
-    Numpy gives up the interpreter lock to copy more than 500 elements, which costs far
-    more than the copy of a single step. A row is one element. Compressed blocks, which
-    are not written to, stay as they are.
+    NumPy releases the interpreter lock when it copies more than 500 elements, which
+    costs far more than copying a single step. A row is one element. Compressed blocks
+    are read-only and are returned unchanged.
     """
     if not isinstance(block, np.ndarray):
         return block

@@ -18,9 +18,9 @@ class SamplesPerInsert:
     Both sides call before they act: `insert(steps)` and `sample(sequences)` wait for
     their turn and count. The first `minsize` inserts are free and nothing is sampled
     before. After that each insert earns `samples_per_insert` samples; either side may
-    be `tolerance` samples ahead of the other. `samples_per_insert=0` only keeps the
-    minimum size. As long as `ready` says that there is no sequence to sample yet, which
-    with many environments takes more than the minimum, inserts are free, too.
+    be `tolerance` samples ahead of the other. `samples_per_insert=0` only enforces the
+    minimum size. Inserts also stay free until `ready` reports a sequence to sample,
+    which with many environments takes more than `minsize` steps.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SamplesPerInsert:
             return True
 
     def found(self, steps: int) -> None:
-        """Count steps that were in the replay already, without earning samples."""
+        """Count existing steps of the replay, without earning samples."""
         with self._changed:
             self._size = max(self._size, steps)
             self._changed.notify_all()

@@ -63,7 +63,7 @@ class _Region:
         }
 
     def advise(self, advice: int, offset: int, nbytes: int) -> None:
-        """Tell the kernel about a part; it may ignore that."""
+        """Advise the kernel about a range; a hint only."""
         begin = offset // PAGE * PAGE
         _libc.madvise(self._address + begin, offset + nbytes - begin, advice)
 
@@ -99,8 +99,8 @@ class Mapping(_Region):
 class _Pages(_Region):
     """Anonymous memory, zero at first.
 
-    In small pages: the kernel takes huge ones from memory that, in a virtual machine
-    that gives free memory back, the host has to provide again at a tenth of the speed.
+    In small pages: under memory ballooning, huge pages come from memory that the host
+    must provide again, at a tenth of the speed.
     """
 
     def __init__(self, nbytes: int):
@@ -111,8 +111,8 @@ class _Pages(_Region):
 class Memory:
     """Bytes without a file; their pages return to a pool at the end.
 
-    The end is when the last array that `np.asarray(memory)` led to is gone, so no array
-    changes because its pages are in use again. Reused pages hold what was there.
+    They return when the last array derived from `np.asarray(memory)` is freed, so pages
+    are never reused under a live array. Reused pages keep their old contents.
     """
 
     def __init__(self, nbytes: int, pool: MemoryPool):
@@ -133,7 +133,7 @@ class Memory:
 class MemoryPool:
     """Keeps up to `keep` dropped memories for new ones, which then need no zeros.
 
-    Without a lock, as memory may come back in the middle of anything.
+    Lock-free, since memory may be returned by a destructor at any point.
     """
 
     def __init__(self, keep: int = 32):
@@ -171,14 +171,14 @@ class Unmapper:
         self._thread.start()
 
     def __call__(self, address: int, nbytes: int) -> None:
-        """Unmap soon. Takes no lock, as references are dropped in the middle of all."""
+        """Unmap soon. Takes no lock, since destructors run at arbitrary points."""
         if self._closed:
             self._munmap(address, nbytes)
         else:
             self._queue.put((address, nbytes))
 
     def close(self) -> None:
-        """Finish what there is. Later calls unmap themselves."""
+        """Finish the queue. Later calls unmap synchronously."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)

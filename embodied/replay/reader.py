@@ -30,9 +30,9 @@ class BufferPool:
     """Provides batches as views of a few large buffers.
 
     Fresh memory costs a page fault and zeroing for each page, about as much as filling
-    it. The base of all views owns the buffer and returns it to the pool when nothing
-    refers to it any more, be it a prefetcher, a socket or a device array that made no
-    copy.
+    it. The base of all views owns the buffer and returns it to the pool once all
+    references are gone, including those of a prefetcher, a socket or a zero-copy device
+    array.
     """
 
     def __init__(self, keep: int = 8):

@@ -1,4 +1,4 @@
-"""Rebuilds the index of a replay from the chunks that an earlier one left."""
+"""Rebuilds the index of a replay from the chunks of an earlier process."""
 
 from __future__ import annotations
 

@@ -142,6 +142,12 @@ class Replay(base.Replay):
             assert encoder is not None
             return self._reader.read(spots, encoder.records, self.length)
 
+    def newest(self) -> dict[int, int]:
+        """The sequence number of the last step of each worker."""
+        with self._lock:
+            writers = list(self._index.writers.values())
+            return {w.worker: w.last for w in writers if w.last is not None}
+
     def after(
         self,
         seqs: Mapping[int, int],
@@ -208,7 +214,7 @@ class Replay(base.Replay):
         self._adding.run(self._load, data)
 
     def flush(self) -> None:
-        """Return once all is compressed and on disk, safe from a loss of power."""
+        """Wait for compression and sync to disk, safe against power loss."""
         if self._compressor:
             self._compressor.join()
         with self._lock:
@@ -301,7 +307,7 @@ class Replay(base.Replay):
             self._ready.notify_all()
 
     def _wait(self, timeout: float | None) -> None:
-        """Under the lock, until there are items."""
+        """Wait until there are items. Needs the lock."""
         if not len(self._index) and not self._closed:
             begin = time.perf_counter()
 

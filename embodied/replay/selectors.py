@@ -52,7 +52,7 @@ def make_selector(
 
 
 class Uniform(Selector):
-    """All items alike."""
+    """Draws all items with equal probability."""
 
     def sample(
         self, rng: np.random.Generator, head: int, tail: int, amount: int

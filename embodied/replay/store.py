@@ -60,7 +60,7 @@ class ChunkStore:
     def create(self, worker: int, start: int, schema: Schema, joined: bool) -> Chunk:
         """A new chunk whose first step will be `start` of the worker's stream.
 
-        It is `joined` to the one before if windows may go from there to here.
+        It is `joined` to the previous chunk if windows may span both.
         """
         if self._rng is None:
             self._rng = np.random.default_rng([self._seed, self._next])
@@ -134,7 +134,7 @@ class ChunkStore:
         return self.directory and self.directory / _file_name(number)
 
     def skip(self, chunk: int | str, reason: str) -> None:
-        """Report a file, by its name or the number of the chunk, that is left out."""
+        """Report a skipped file, by file name or chunk number."""
         name = chunk if isinstance(chunk, str) else _file_name(chunk)
         self.skipped.append(name)
         log.warning("Skipping %s in %s: %s", name, self.directory, reason)

@@ -38,14 +38,14 @@ class SumTree:
         while nodes.size and nodes.flat[0] < self.leaves:
             nodes = 2 * nodes
             left = self._sums[nodes]
-            # Rounding may leave a rest above an empty right side; never go there.
+            # Rounding may leave a remainder above an empty right subtree; avoid it.
             right = (rest >= left) & (self._sums[nodes + 1] > 0)
             rest = np.where(right, rest - left, np.minimum(rest, left))
             nodes += right
         return nodes - self.leaves
 
     def resized(self, leaves: int, ids: np.ndarray) -> SumTree:
-        """A tree with more leaves where leaf `id % leaves` moved along."""
+        """A larger tree with the values of `ids` moved to their new leaves."""
         other = SumTree(leaves)
         other[ids % other.leaves] = self[ids % self.leaves]
         return other

@@ -1,4 +1,4 @@
-"""The growing end of a worker's stream: which row is next, which window is next."""
+"""The write position of a worker's stream: the next row and the next window."""
 
 from __future__ import annotations
 
@@ -127,6 +127,6 @@ class Writer:
         """The sequence number of a step that comes without one."""
         if self.placed is None:
             return 0
-        # It is unknown whether the step continues what was stored before a restart,
-        # so skip a number: no window spans a gap.
+        # After a restart the step may not continue the stored ones, so skip a number:
+        # no window spans a gap.
         return self.placed + (2 if self.resumed and self.placed == self.last else 1)

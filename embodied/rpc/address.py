@@ -85,13 +85,13 @@ def to_open(address: str) -> str:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise errors.AddressError(
-            f"no machine is known by the name '{host}' of '{address}' ({error})"
+            f"cannot resolve the host name '{host}' in '{address}' ({error})"
         ) from None
     number = str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
     if ipaddress.ip_address(number).is_loopback:  # As /etc/hosts of Debian says.
         raise errors.AddressError(
-            f"the name '{host}' of '{address}' stands for {number} here, which other "
-            "machines cannot reach: give the number by which they do"
+            f"the host name '{host}' in '{address}' resolves to {number}, which other "
+            "machines cannot reach: use an IP address that they can reach"
         )
     return f"tcp://[{number}]:{port}" if ":" in number else f"tcp://{number}:{port}"
 
@@ -99,7 +99,7 @@ def to_open(address: str) -> str:
 def require_openable(address: str) -> None:
     """Raise `AddressError` if no server could be opened at a normalized address now.
 
-    A socket path is not tried, as that would take it from who has it.
+    A socket path is not probed, since binding would steal it from its owner.
     """
     if address.startswith("ipc://"):
         return

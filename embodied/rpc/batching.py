@@ -72,8 +72,8 @@ class OpenBatch:
 class BatchMethod(methods.Method):
     """Runs its function once for a batch of requests, `workfn(batch, rows)`.
 
-    A batch is handed out when it has `batch` rows, or `timeout` seconds after its first
-    request, but not before it may run.
+    A batch is dispatched once it has `batch` rows or, if a worker is free, `timeout`
+    seconds after its first request.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ import zmq
 
 from embodied.rpc import encoding, errors, protocol
 
-MAX_BYTES = 1 << 28  # Of one message, unless told otherwise.
+MAX_BYTES = 1 << 28  # Default limit of one message.
 # Frames up to this size are copied when received, as a view of them may be unaligned
 # and keeps alive the buffer that they share with others.
 COPY_BELOW = 8193
@@ -28,7 +28,7 @@ HEARTBEAT_EVERY = 5_000
 HEARTBEAT_TIMEOUT = 30_000
 HANDSHAKE_TIMEOUT = 10_000
 
-# Without Python code around them that costs more than they do.
+# Unwrapped methods: the Python wrappers cost more than the calls.
 _BARE: Any = super(zmq.Socket, zmq.Socket)
 _SEND, _GET = _BARE.send, _BARE.get
 _EVENTS = int(zmq.EVENTS)
@@ -49,12 +49,12 @@ class Message(NamedTuple):
 class Channel:
     """A socket for short operations under `lock`, and a wait without it.
 
-    News wake one thread, the one that began to wait last. The others are woken by news
-    that arrive while it is busy.
+    An event wakes one thread, the one that started waiting last. Events that arrive
+    while it is busy wake the others.
 
-    The file descriptor of a ZeroMQ socket reports a change once, to the thread that
-    next touches the socket. A thread that sends must therefore read all there is, or
-    call `wake`, before it does anything else; otherwise waiting threads miss the news.
+    The file descriptor of a ZeroMQ socket is edge-triggered: a change is reported once,
+    to the next thread that touches the socket. After sending, a thread must therefore
+    drain the socket or call `wake`; otherwise waiting threads miss the event.
     """
 
     def __init__(self, context: zmq.Context, kind: int, max_bytes: int = MAX_BYTES):
@@ -104,7 +104,7 @@ class Channel:
             self.socket.set(option, value)
 
     def watch(self, descriptor: int) -> None:
-        """Let `wait` end when there is something new to read here, too."""
+        """Also end `wait` when this descriptor becomes readable."""
         self._poller.register(descriptor, select.EPOLLIN | select.EPOLLET)
 
     def wait(self, seconds: float | None) -> list[tuple[int, int]]:
@@ -124,15 +124,15 @@ class Channel:
             os.eventfd_write(self._wake, 1)
 
     def dismiss(self) -> None:
-        """End the waits of all threads, from now on."""
+        """Wake all threads now and return from every later wait at once."""
         self.wake()
         self._poller.modify(self._wake, select.EPOLLIN)
 
     def readable(self) -> bool:
         """Whether there may be a message. Needs the lock.
 
-        News that ended a wait count as a message, as looking costs more than receiving
-        one. So read until there is nothing, or remember that there may be more.
+        An event that ended a wait counts as a message, since checking costs more than
+        receiving. So drain the socket, or remember that there may be more.
         """
         if self._announced:
             self._announced = False

@@ -76,7 +76,7 @@ class Client:
         if name.startswith("_"):
             raise AttributeError(name)
         method = functools.partial(self._call, name)
-        self.__dict__[name] = method  # The next access takes no detour.
+        self.__dict__[name] = method  # Cached, bypassing `__getattr__`.
         return method
 
     def call(
@@ -137,7 +137,7 @@ class Client:
         )
 
     def turned_away(self) -> bool:
-        """Whether connections were ended by the other side, and none accepted."""
+        """Whether the server closed every connection without accepting one."""
         with self._lock:
             return not self._connection.made and self._connection.dropped > 0
 
@@ -274,7 +274,7 @@ class Client:
                 self._channel.wake()
 
     def _attend(self) -> None:
-        """Replace a lost connection, and send again what is unanswered."""
+        """Replace a lost connection and resend all unanswered calls."""
         if not self._connection.is_due():
             return
         self._drain()
@@ -285,7 +285,7 @@ class Client:
         self._drain()  # Sending may have consumed the news that the leader waits for.
 
     def _keep(self) -> None:
-        """Look after calls that no thread waits for; sleep while there are none."""
+        """Service calls that no thread waits for; sleeps while there are none."""
         pause = threading.Event()
         while not self._closed:
             self._active.wait()

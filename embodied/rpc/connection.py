@@ -39,13 +39,13 @@ class Connection:
 
     @property
     def monitor(self) -> int:
-        """The descriptor that has news when something happened to the connection."""
+        """Descriptor that signals connection events."""
         return self._monitor.fileno
 
     def is_due(self) -> bool:
-        """Notice what happened to the connection; whether it is time to replace it.
+        """Process connection events; returns whether to replace the connection now.
 
-        Read what has arrived before that.
+        Read all received messages before replacing it.
         """
         self._monitor.handle()
         if self._monitor.lost:
@@ -56,13 +56,13 @@ class Connection:
         return self._retry_at is not None and time.monotonic() >= self._retry_at
 
     def note_reply(self) -> None:
-        """Take the connection for a good one: if it is lost, retry without delay."""
+        """Reset the back-off: the connection works."""
         self._attempts = 0
 
     def replace(self) -> bool:
-        """Connect again; all that is unanswered has to be sent again.
+        """Reconnect; the caller must resend all unanswered calls.
 
-        Returns whether the server may have got it before.
+        Returns whether the server may already have received them.
         """
         was_made, self._was_made = self._was_made, self.made
         self._monitor.close()

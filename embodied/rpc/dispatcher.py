@@ -15,8 +15,8 @@ Job = tuple[methods.Method, methods.Request]
 class Dispatcher:
     """Reads requests and sends replies, each to the connection of its request.
 
-    It keeps nothing of a client: one that loses its connection sends its unanswered
-    calls again, and they are executed again.
+    Stateless: a client that reconnects resends its unanswered calls, which are then
+    executed again.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Dispatcher:
         meter: meters.ServerMeter,
         name: str,
     ):
-        self.more = False  # Whether there may be messages that no event announces.
+        self.more = False  # Whether unread messages may exist without an event.
         self.closing = False  # Whether new calls are left to the next server.
         self._channel = line
         self._methods = served
@@ -34,7 +34,7 @@ class Dispatcher:
         self._name = name
 
     def respond(self, answers: Sequence[methods.Answer]) -> None:
-        """Send replies; any thread may that calls `read` afterwards."""
+        """Send replies; the calling thread must call `read` afterwards."""
         prepared = [(answer.request.route, self._pack(answer)) for answer in answers]
         with self._channel.lock:
             for route, frames in prepared:
@@ -85,15 +85,15 @@ class Dispatcher:
             text = f"{self._name} has no method '{name}', only {known}"
             payload = protocol.pack_error("AttributeError", text, "")
         else:
-            text = f"more than {MAX_QUEUED} calls of '{method.name}' wait already"
+            text = f"too many queued calls of '{method.name}' (limit {MAX_QUEUED})"
             payload = protocol.pack_error("RuntimeError", text, "")
         frames = protocol.pack(protocol.ERROR, header.id, b"", payload)
         self._send(message.route, frames)
 
     def _pack(self, answer: methods.Answer) -> list[encoding.Buffer]:
-        """The message of an answer, or of the error that it is too large to send.
+        """The message of an answer, or an error if it is too large to send.
 
-        A client would end the connection and send the call again.
+        An oversized reply would make the client disconnect and resend the call.
         """
         kind, payload, frames = answer.kind, answer.payload, answer.frames
         if frames and encoding.size(frames) > self._channel.max_bytes:

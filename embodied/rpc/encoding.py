@@ -85,7 +85,7 @@ def decode(payload: Buffer, frames: Sequence[Buffer] = ()) -> Any:
         decoder = _Decoder(frames)
         tree = decoder.unpack(payload)
         check_depth(tree, MAX_DEPTH)
-    except Exception as error:  # Whatever a stranger's bytes cause, it is their fault.
+    except Exception as error:  # Untrusted bytes may cause any error.
         raise errors.DecodeError(f"malformed message: {error}") from None
     if decoder.used != len(frames):
         raise errors.DecodeError(

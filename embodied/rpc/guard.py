@@ -1,4 +1,4 @@
-"""Who may connect, and who tried: the ZAP authenticator and the connection monitor."""
+"""Authentication of clients (ZAP) and monitoring of connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = (
 
 
 class Authenticator:
-    """Answers ZeroMQ's question whether a client's public key is let in, and its name.
+    """Answers ZAP requests: whether a client's key is admitted, and its name.
 
     ZeroMQ asks through a socket in the server's own context (RFC 27), so that no
     stranger can, and has verified by then that the client has the secret key.
@@ -70,7 +70,7 @@ class Monitor:
             self.EVENTS, f"inproc://monitor-{secrets.token_hex(8)}"
         )
         self.fileno = self._socket.fileno()
-        self.handle()  # The descriptor has news only after a look in vain.
+        self.handle()  # The descriptor signals only after an empty read.
 
     def handle(self) -> None:
         """Count all events there are."""
@@ -104,7 +104,7 @@ class ConnectionMonitor(Monitor):
         | zmq.EVENT_CONNECT_RETRIED
         | FAILED
     )
-    # A name that cannot be resolved is announced by nothing but a later retry.
+    # An unresolvable host name shows only as a retry.
     LOST = (
         zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | FAILED
     )

@@ -58,7 +58,7 @@ class ServerMeter:
         self.received = 0  # Bytes.
         self.sent = 0
         self.malformed = 0
-        self.unknown = 0  # Calls of methods that there are not.
+        self.unknown = 0  # Calls of unknown methods.
         self.unroutable = 0  # Replies to clients that were gone.
         self._last: dict[str, float] = {}
         self._since = time.monotonic()

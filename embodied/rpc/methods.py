@@ -87,11 +87,11 @@ class Method(abc.ABC):
         """Run the function for a job and answer."""
 
     def tick(self) -> float | None:
-        """Do what is due; when there is more to do, if no request comes before."""
+        """Handle expired deadlines; returns the next deadline, if any."""
         return None
 
     def seal(self) -> None:
-        """Take no more requests: what waited for more becomes a job."""
+        """Accept no more requests; turn an incomplete batch into a job."""
 
     def next(self) -> Any:
         """The first job that waits, which the caller runs now."""
@@ -99,7 +99,7 @@ class Method(abc.ABC):
         return self.jobs.popleft()
 
     def run(self, job: Any) -> None:
-        """Execute a job; whatever goes wrong is not the server's end."""
+        """Execute a job; its errors do not stop the server."""
         try:
             self.execute(job)
         except Exception:
@@ -126,12 +126,12 @@ class Method(abc.ABC):
             self._poster.start()
 
     def end(self) -> None:
-        """Let the thread of `postfn` end after the calls it has."""
+        """Stop the `postfn` thread after its queued calls."""
         if self._poster:
             self._posts.put(None)
 
     def join(self, deadline: float) -> bool:
-        """Wait for that; whether it was in time."""
+        """Wait for that thread; returns whether it ended in time."""
         if self._poster:
             self._poster.join(max(0.1, deadline - time.monotonic()))
             return not self._poster.is_alive()
@@ -156,7 +156,7 @@ class Method(abc.ABC):
         self.meter.fail(len(requests))
         kind, (message, text) = type(error).__name__, _describe(error)
         if isinstance(error, errors.RpcError):
-            text = ""  # The caller's mistake; where it was noticed is of no interest.
+            text = ""  # The caller's mistake; the traceback would not help.
         payload = protocol.pack_error(kind, message, text)
         self.finish([Answer(r, protocol.ERROR, payload, []) for r in requests])
 
@@ -232,8 +232,8 @@ def parse_arguments(request: Request) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _describe(error: BaseException) -> tuple[str, str]:
-    """Message and traceback, also of an exception that fails to tell."""
+    """Message and traceback, even if `str(error)` fails."""
     try:
         return str(error), "".join(traceback.format_exception(error))
     except Exception as another:
-        return f"without a message, as {type(another).__name__} was raised for it", ""
+        return f"(message unavailable: {type(another).__name__})", ""

@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 MAX_INFLIGHT = 1024
 CLIENT = {"logging": False, "max_send_queue": 4096, "max_recv_queue": 4096}
 CLOSE_TIMEOUT = 5.0  # Seconds.
-# How `portal` words the failure of a function, which we begin with its exception type.
+# Error text of `portal`; our handlers prefix it with the exception type.
 FAILURE = re.compile(
     r"(?:Error in server method: )*(?P<kind>\w+): (?P<message>.*)", re.S
 )
@@ -163,7 +163,7 @@ class Client:
     def send_waiting(self) -> None:
         """Send calls that wait for the server, in order, if it is there.
 
-        `portal` blocks in a call while the server is away, also if asked to stop.
+        `portal` blocks in a call while the server is down, even after a stop request.
         """
         with self._lock:
             while self._waiting and self.reach(0.0):

@@ -1,4 +1,4 @@
-"""The calls that wait at a server: which runs next, and what is due when."""
+"""The queued calls of a server: which runs next, and the next deadline."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PAUSE = 0.001  # Seconds between two reads while calls queue up.
 class Queues:
     """The methods of a server by name.
 
-    All but iteration is for the thread that leads (see `server`). Plain loops, as it
-    passes through them several times for each call.
+    Only the leading thread may use it (see `server`), except for iteration. Plain
+    loops, since this code runs several times per call.
     """
 
     def __init__(self) -> None:
@@ -33,10 +33,10 @@ class Queues:
         self._methods = list(self.by_name.values())
 
     def patient(self, read_at: float) -> bool:
-        """Whether reading has time, as busy threads have calls queued already.
+        """Whether reading can be deferred, since busy threads have queued calls.
 
-        They get more done if they need not share the interpreter for each message. A
-        queue behind a call that only blocks does not count.
+        Deferring avoids contention for the interpreter lock on every message. A queue
+        behind a call that merely blocks does not count.
         """
         found, recently = False, 0.0
         for method in self._methods:
@@ -68,7 +68,7 @@ class Queues:
         return taken, job, taken is not None and taken.ready()
 
     def seal(self) -> bool:
-        """Have all calls run that were taken; whether none is left."""
+        """Accept no more requests; returns whether all calls have finished."""
         for method in self._methods:
             method.seal()
         return not any(method.busy() for method in self._methods)

@@ -1,4 +1,4 @@
-"""The server: threads take turns to read the socket, and run what they have read."""
+"""The server: threads take turns reading the socket and run the calls they read."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Server:
     server.bind("add_batch", replay.add_batch)
     server.start()          # Blocks until another thread calls close().
 
-    A function that fails, fails that call, and nothing else. What it returns must not
-    change until the client has it. Arrays it gets are read-only.
+    An exception in a function fails only that call. Results must not change until the
+    client has received them; arrays in arguments are read-only.
 
-    The thread that has read a call runs it, as to wake another one would take longer
-    than a short call. There is one thread more than calls that may run at a time, so
-    one is left to wait for the socket: while all others are busy, it reads.
+    The thread that reads a call also runs it, since waking another one takes longer
+    than a short call. There is one thread more than concurrent calls, so that one is
+    always free to read the socket.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Server:
         addresses.unlink(self.address)
 
     def _stop(self, timeout: float) -> bool:
-        """End the threads, but those that run a call; whether that was in time."""
+        """Stop all threads that run no call; returns whether that was in time."""
         deadline = time.monotonic() + timeout
         self._stopping = True
         self._channel.dismiss()
@@ -214,7 +214,7 @@ class Server:
         return left <= sum(method.running for method in self._queues)
 
     def _run(self) -> None:
-        """Lead, and then run a call, or wait for news if there is none to run."""
+        """Read the socket, then run a call or wait for the next event."""
         method: methods.Method | None = None
         news: list[tuple[int, int]] = []
         try:
@@ -252,9 +252,9 @@ class Server:
             return self._take(patience)
 
     def _go_on(self, method: methods.Method) -> None:
-        """Run the calls that queue up while another thread looks after the socket.
+        """Run queued calls while another thread is responsible for the socket.
 
-        It need not read after it sent, as that other thread will after its pause.
+        No read is needed after sending, since that thread reads after its pause.
         """
         while self._deferred and not self._stopping:
             with self._leading:
@@ -278,7 +278,7 @@ class Server:
                 self._guard.handle()
 
     def _conclude(self) -> None:
-        """Have all calls run that were taken; `close` waits for that."""
+        """Finish all accepted calls; `close` waits for this."""
         if self._queues.seal():
             self._finished.set()
 

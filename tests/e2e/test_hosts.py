@@ -133,5 +133,5 @@ def test_a_run_waits_for_its_hosts_and_can_be_stopped_meanwhile(hosts):
     assert f"dreamerv3 join {place} learner" in leader.text()
     assert leader.stop(signal.SIGINT) == 0, leader.text()
     follower = hosts.follow()
-    wait_for(lambda: "waits for a server" in follower.text(), "word", [follower])
+    wait_for(lambda: "is waiting for a server" in follower.text(), "word", [follower])
     assert follower.stop(signal.SIGINT) == 0, follower.text()

@@ -160,7 +160,9 @@ def test_a_signal_ends_a_role_that_waits_for_the_others(cluster, script, number)
     amount = 4 if script == "parallel_envs" else 1
     wait_for(lambda: len(command.children()) == amount, "processes", [command])
     if script != "parallel_logger":
-        wait_for(lambda: "waits for a server at" in command.text(), "word", [command])
+        wait_for(
+            lambda: "is waiting for a server at" in command.text(), "word", [command]
+        )
     pids = [child.pid for child in command.children()]
     assert command.stop(number, timeout=10) == 0, command.text()
     assert "Traceback" not in command.text()
@@ -223,7 +225,7 @@ def test_a_replay_needs_no_packages_of_the_environment(cluster):
     """Its machine need not even have heard of the suite."""
     cluster.flags += ["--task", "gymnasium_Nowhere-v0"]
     command = cluster.start("parallel_replay")
-    wait_for(lambda: "waits for a server at" in command.text(), "word", [command])
+    wait_for(lambda: "is waiting for a server at" in command.text(), "word", [command])
     assert command.stop(timeout=10) == 0
 
 

@@ -1,11 +1,11 @@
-"""The actor role: batches observations, runs the policy, hands the steps on."""
+"""The actor role: batches observations, runs the policy, forwards the steps."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -47,16 +47,22 @@ def parallel_actor(
     args: Given,
     ctx: Context | None = None,
 ) -> None:
-    """Serve `act` until the run has its steps or is asked to stop."""
+    """Serve `act` until the run has collected all steps or is asked to stop."""
     args, ctx = RunSettings.of(args), ctx or Context.of(barrier)
     barrier.wait()  # The learner has restored its checkpoint.
     replay = connections.connect(args.replay_addr, "actor", args, ctx)
     logger = connections.LoggerLink("actor", args, ctx)
     feed = StepFeed(logger.tran, logger.seen, replay.unlogged)
-    outbox = make_outbox(replay, feed, args, ctx)
+    state = replay.take_over(ctx.first_number).result()
+    outbox = make_outbox(replay, feed, state, args, ctx)
     departures = make_departures(args)
     actor = Actor(
-        agent, outbox, args.envs_per_process, partial(first_number, ctx), departures
+        agent,
+        outbox,
+        args.envs_per_process,
+        partial(first_number, ctx),
+        departures,
+        stored_numbers(state),
     )
     server = make_server(actor, agent, args, issued.of_run(args, ctx))
     due_log, part = Seconds(args.log_every), ctx.part("actor")
@@ -91,15 +97,27 @@ def stats(actor: Actor, server: rpc.Server, replay: rpc.Client) -> base.Metrics:
     }
 
 
+def stored_numbers(state: dict[str, Any]) -> dict[int, int]:
+    """Environments and the number of the last step that the replay has of each."""
+    stored = state.get("stored")  # Not from a replay of another kind.
+    if not stored:
+        return {}
+    envids, seqs = stored[routing.ENVID].tolist(), stored[routing.SEQ].tolist()
+    return dict(zip(envids, seqs, strict=True))
+
+
 def make_outbox(
-    replay: rpc.Client, feed: StepFeed, args: RunSettings, ctx: Context
+    replay: rpc.Client,
+    feed: StepFeed,
+    state: dict[str, Any],
+    args: RunSettings,
+    ctx: Context,
 ) -> Outbox:
     """The way of the steps to the replay and the logger.
 
     The replay may hold steps back for long: while the learner compiles, or until there
     is room on its disk. The supervisor replaces a learner or a replay that hangs.
     """
-    state = replay.take_over(ctx.first_number).result()
     return Outbox(
         partial(add_batch, replay, state["actor"]),
         feed.put,
@@ -116,9 +134,9 @@ def add_batch(replay: rpc.Client, actor: int, steps: base.Batch) -> rpc.Future:
 
 
 def make_departures(args: RunSettings) -> shutdown.Departures | None:
-    """How environments learn of the end that know nothing but the actor's address.
+    """Shutdown notices for environments that only know the actor's address.
 
-    Others learn it from the coordinator; those of this machine are stopped.
+    Members are notified by the coordinator, local ones stopped by the supervisor.
     """
     if not args.remote_envs or args.launcher != "local":
         return None
@@ -126,7 +144,7 @@ def make_departures(args: RunSettings) -> shutdown.Departures | None:
 
 
 def first_number(ctx: Context) -> int:
-    """What numbers begin at that the actor gives to steps without one."""
+    """The first sequence number for steps that arrive without one."""
     return max(ctx.first_number, time.time_ns())
 
 
@@ -156,11 +174,11 @@ def make_server(
 def finish(
     server: rpc.BatchServer, outbox: Outbox, replay: rpc.Client, ctx: Context
 ) -> None:
-    """Answer the last calls, and have the replay take the last steps."""
+    """Answer pending calls and flush the remaining steps to the replay."""
     try:
         server.close(CLOSE_TIMEOUT)
     except TimeoutError as error:  # For environments that are gone by now.
-        elements.print(f"Not waiting any longer: {error}.", flush=True)
+        elements.print(f"Shutdown timed out: {error}.", flush=True)
     replay.drain()
     while not outbox.flush(timeout=FLUSH_EVERY):
         if ctx.gone("replay"):
@@ -239,7 +257,9 @@ class Actor:
         envs_per_process: int = 1,
         first: Callable[[], int] = time.time_ns,
         departures: shutdown.Departures | None = None,
+        stored: Mapping[int, int] | None = None,
     ):
+        """With the last number of each environment that earlier actors `stored`."""
         slots = getattr(agent, "slots", None)
         self._policy: Policy = slots() if slots else CarryPolicy(agent)
         self._outbox = outbox
@@ -250,7 +270,7 @@ class Actor:
             key: np.zeros((0, *space.shape), space.dtype)
             for key, space in agent.act_space.items()
         } | {base.RESET: np.zeros(0, bool)}
-        self._answers = LastAnswers(time.monotonic)
+        self._answers = LastAnswers(time.monotonic, stored)
         self._fps = elements.FPS()
         self._timer = Timer(time.monotonic)
         self._since = time.monotonic()
@@ -304,7 +324,7 @@ class Actor:
         return {**actions, base.RESET: last.copy()}, {**obs, **actions, **outs}
 
     def post(self, steps: base.Batch) -> None:
-        """Send steps on their way, after the environments have their actions."""
+        """Queue steps for sending, after their actions were returned."""
         with self._timer.section("post"):
             self._outbox.send(steps)
 
@@ -352,7 +372,7 @@ class Actor:
                 self._finished += 1
 
     def _choose(self, obs: base.Batch) -> tuple[base.Batch, base.Batch]:
-        """Actions and outputs; each mode and each repeated row is a call of its own."""
+        """Actions and outputs; one policy call per mode and per repeated row."""
         names = obs[routing.ENVID].tolist()
         self._policy.free(self._answers.forget_silent())
         groups = split(names, obs[routing.IS_EVAL].tolist())
@@ -376,7 +396,7 @@ def split(
 ) -> list[tuple[base.Mode, list[int]]]:
     """Rows by mode, each environment at most once per group.
 
-    A restarted environment may be in a batch twice, also for its former incarnation.
+    A restarted environment may occur twice in a batch, once per incarnation.
     """
     groups: dict[tuple[int, bool], list[int]] = {}
     counts: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """The agent process: an actor thread and the learner share one agent.
 
-The learner has the main thread, the only one whose large buffers glibc keeps: elsewhere
-every update on a CPU pays again for the page faults of its temporaries.
+The learner runs in the main thread, since glibc retains large buffers only there: in
+any other thread, each update on a CPU would page-fault its temporaries again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parallel_agent(
 
 
 def is_complete(args: RunSettings, ctx: Context) -> bool:
-    """Whether the run has all steps already, so that no other host has to come."""
+    """Whether the run already has all steps, so no further hosts are needed."""
     client = connections.connect(args.replay_addr, "agent", args, ctx)
     with contextlib.closing(client):
         return client.total().result() >= args.steps
@@ -59,7 +59,7 @@ def gather(
     ctx: Context,
     stack: contextlib.ExitStack,
 ) -> base.Agent:
-    """The agent, which learns on several hosts if it shall."""
+    """The agent, on several hosts if configured."""
     if args.learners == 1:
         return connections.factory(make_agent)()
     from embodied.jax import hosts
@@ -88,7 +88,7 @@ def act_and_learn(agent: base.Agent, args: RunSettings, ctx: Context) -> None:
 
 
 def exit_early(actor: Thread, learner_done: threading.Event, ctx: Context) -> None:
-    """End the process if its learner is at its first update when it has to end."""
+    """Exit early if the learner is still in its first update at shutdown."""
     actor.join()  # It ends when the run is complete, or this process has to end.
     if ctx.completed() or learner_done.wait(LEARNER_TIMEOUT) or ctx.unsaved():
         return
@@ -99,7 +99,7 @@ def exit_early(actor: Thread, learner_done: threading.Event, ctx: Context) -> No
 
 
 class Thread(threading.Thread):
-    """A thread whose failure is kept, ends the other one, and is raised by `check`."""
+    """A thread whose failure stops its peer and is raised by `check`."""
 
     def __init__(
         self,

@@ -1,17 +1,17 @@
-"""What the actor last answered to each environment, so that it can answer again."""
+"""Caches the last reply to each environment, for requests that are sent again."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from embodied.core import base
 
-# Seconds after which a silent environment is forgotten. Longer than the agent may keep
-# it waiting, as it then counts as silent, too.
+# Seconds after which a silent environment is evicted. Exceeds the longest time that
+# the agent may take to reply.
 FORGET_AFTER = 3600.0
 
 
@@ -24,16 +24,21 @@ class Answer(NamedTuple):
 
 
 class LastAnswers:
-    """Tells new steps of environments from repeated ones, by their sequence numbers.
+    """Distinguishes new steps from repeated ones by sequence number.
 
-    A client sends a step again after it lost its connection. The policy must not
-    advance twice, so a repeated step gets the answer that it got the first time. An
-    environment in the middle of an episode of which the actor knows nothing, since it
-    replaced another one, has to start a new episode.
+    Clients resend a step after a reconnect. The policy must not advance twice, so a
+    repeated step gets its cached reply. An environment whose current episode began
+    under an earlier actor is told to reset.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        stored: Mapping[int, int] | None = None,
+    ):
+        """With the last number of each environment that earlier actors `stored`."""
         self._now = now
+        self._stored = dict(stored or {})
         self._answers: dict[int, Answer] = {}
         self._heard: dict[int, float] = {}  # Environment to the time of its last step.
         self._next_forget = now() + FORGET_AFTER
@@ -41,13 +46,17 @@ class LastAnswers:
     def find_new(
         self, envids: Sequence[int], seqs: Sequence[int], first: Sequence[bool]
     ) -> np.ndarray:
-        """Rows for the policy: neither repeated nor of an unknown episode."""
+        """Mask of rows that the policy must see: new, and of a known episode."""
         self._heard.update(dict.fromkeys(envids, self._now()))
         newest = {k: self._answers[k].seq for k in envids if k in self._answers}
         rows = np.empty(len(envids), bool)
         for row, (envid, seq) in enumerate(zip(envids, seqs, strict=True)):
             known = newest.get(envid)
-            rows[row] = first[row] if known is None else seq > known
+            if known is None:
+                # A stored step has the action of an earlier actor, which was lost.
+                rows[row] = first[row] and seq > self._stored.get(envid, -1)
+            else:
+                rows[row] = seq > known
             if rows[row]:
                 newest[envid] = seq
         return rows
@@ -66,9 +75,9 @@ class LastAnswers:
         new: np.ndarray,
         reply: base.Batch,
     ) -> base.Batch:
-        """Answers to all rows, from those to the new ones and from memory.
+        """Replies to all rows: `reply` for new ones, cached replies for the rest.
 
-        Without a remembered answer, it is to reset the environment.
+        A row without a cached reply is told to reset.
         """
         full = {
             key: np.zeros((len(envids), *value.shape[1:]), value.dtype)

@@ -1,4 +1,4 @@
-"""Who keeps the others waiting, from the shares of time that the roles report."""
+"""Finds the bottleneck of a run from the shares of time that the roles report."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SHARES = (
 )
 
 TRAINED = "fps/train"  # Before the first update the learner only compiles.
-SLACK = 0.25  # Share of time from which on waiting counts.
-NEWS = 0.2  # Change of a share from which on the line is worth saying again.
+SLACK = 0.25  # Smallest share of time that counts as waiting.
+NEWS = 0.2  # Smallest change of a share that is reported again.
 
 
 class Bottleneck:
-    """Keeps the newest share of each role and says who holds the others up."""
+    """Tracks the newest share of each role and names the bottleneck."""
 
     def __init__(self) -> None:
         self._shares: dict[str, float] = {}
@@ -72,16 +72,16 @@ def describe(shares: Mapping[str, float]) -> str:
     actor, env = shares.get(ACTOR_BUSY, 0.0), shares.get(ENV_BUSY, 0.0)
     if waits < SLACK:
         return (
-            f"learner: it waits only {waits:.0%} of the time, and the replay limiter "
-            f"holds new steps back {kept:.0%} of the time"
+            f"learner: idle {waits:.0%}; the replay limiter throttles the envs "
+            f"{kept:.0%} of the time"
         )
     if held < waits / 2:
         return (
-            f"replay: the learner waits {waits:.0%} of the time for batches, which the "
-            f"limiter holds back only {held:.0%} of the time"
+            f"replay: the learner waits {waits:.0%} of the time for batches, of which "
+            f"the limiter accounts for only {held:.0%}"
         )
     if actor > 1 - SLACK:
-        return f"actor: it is busy {actor:.0%} of the time, all wait for it"
+        return f"actor: busy {actor:.0%} of the time; all other roles wait for it"
     if env > 1 - SLACK:
         return (
             f"env: environments are busy {env:.0%} of the time and the learner waits "

@@ -1,4 +1,4 @@
-"""How the roles of a run reach each other: keys, servers, clients, and its end."""
+"""Connections between the roles of a run: keys, servers, clients, shutdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from embodied.metrics import summary
 from embodied.process.context import POLL, Context, StoppedError
 from embodied.run.settings import RunSettings
 
-TELL_AFTER = 5.0  # Seconds of waiting for a role before a message says so.
+TELL_AFTER = 5.0  # Seconds of waiting for a role before printing a message.
 END_TIMEOUT = 60.0  # Seconds to save everything at the end.
 STORED = 7 * 24 * 3600.0  # Seconds to store something: a disk may be full for days.
 FLUSH = 60.0  # Seconds that the last metrics may take to arrive.
@@ -40,12 +40,12 @@ ZMQ, PORTAL = TRANSPORTS = ("zmq", "portal")
 
 
 def factory(make: bytes | Callable[..., Any]) -> Callable[..., Any]:
-    """A factory that may have been pickled for the way to this process."""
+    """Unpickle a factory if needed."""
     return pickling.loads(make) if isinstance(make, bytes) else make
 
 
 class RunOverError(Exception):
-    """The run has ended, so the caller has to end as well."""
+    """The run has ended; the caller should exit."""
 
 
 def is_over(error: BaseException) -> bool:
@@ -58,8 +58,8 @@ def connect(
 ) -> rpc.Client:
     """A client of another role, with the keys of the run if it has any.
 
-    Waits for that role as long as it takes, since it may be placed by hand and is
-    restarted if it dies. Raises `StoppedError` if this process is to end before.
+    Waits without a deadline, since the role may be started later or be restarting.
+    Raises `StoppedError` if this process is asked to stop first.
     """
     return reach(address, client_keys(args), name, ctx, args.transport, **options)
 
@@ -105,13 +105,13 @@ def reach(
     keep: Callable[[], None] | None = None,
     **options: Any,
 ) -> rpc.Client:
-    """A client of a server, for which it waits as long as it takes.
+    """A client of a server; waits without a deadline until the server is up.
 
-    Meanwhile `keep` is called, by default the heartbeat; what it raises ends the wait.
+    Calls `keep` (default: the heartbeat) while waiting; its errors propagate.
     """
     made = client(address, keys, name, transport, **options)
     try:
-        text = f"{name} waits for a server at {address}."
+        text = f"{name} is waiting for a server at {address}."
         _await_server(made, text, ctx, keep or ctx.beat)
     except BaseException:
         made.close()
@@ -130,16 +130,16 @@ def _await_server(
         if not told and due_tell():
             told = True
             if client.turned_away():
-                text += " Something is there, but ends the connection: are the keys "
-                text += "those of this run?"
+                text += " A server is listening but closes the connection; check that "
+                text += "the keys belong to this run."
             elements.print(text, flush=True)
 
 
 class Ending:
-    """Serves `end`, by which a role of another supervisor learns of the run's end.
+    """Serves `end`, which shuts down a role of another supervisor.
 
-    The answer comes when the role has saved everything, so that the caller can then end
-    those that the role needs for that.
+    Replies once the role has saved everything, so that the caller can then shut down
+    the roles it depends on.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -149,7 +149,7 @@ class Ending:
     def __call__(self) -> None:
         self._ctx.request_stop()
         if not self._done.wait(END_TIMEOUT):
-            raise TimeoutError(f"not ready to end after {END_TIMEOUT} s")
+            raise TimeoutError(f"shutdown did not finish within {END_TIMEOUT} s")
 
     def done(self) -> None:
         """Everything is saved and sent."""
@@ -298,7 +298,7 @@ def prefixed(prefix: str, metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(server: rpc.Server) -> None:
-    """Raise what went wrong in a server's own threads."""
+    """Raise the error of a server's own threads, if any."""
     failure = server.failure()
     if failure:
         raise failure

@@ -1,4 +1,4 @@
-"""The coordinator: the one address at which processes from outside join a run."""
+"""The coordinator: the address at which other processes join a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOCKET = "coordinator.sock"  # In the log directory, unless an address is given.
 METHODS = ("describe", "join", "lease", "leave", "learners")
 REPLAY, LOGGER = "replay", "logger"
 AGENT = "agent"  # Leads the hosts that learn.
-# Roles as which the owner of a key may take part; without keys, all.
+# Roles that each key permits; without keys, all are permitted.
 ROLES = {
     connections.ENV: (ENV,),
     connections.LEARNER: (LEARNER,),
@@ -34,18 +34,18 @@ POLL = 0.2  # Seconds between looks whether to hurry.
 
 
 class MismatchError(Exception):
-    """The environments of a member are not those that the run was started with."""
+    """The spaces of a joining environment differ from those of the run."""
 
 
 class UnexpectedError(Exception):
-    """The run has no place for a process of this role."""
+    """The run does not expect another process of this role."""
 
 
 class Coordinator:
-    """Tells processes from outside what they need, and when the run has ended.
+    """Tells joining processes what they need to know and when the run has ended.
 
-    Every call comes with the name of the caller's key, or none if the run has no keys.
-    All calls may be repeated.
+    Every call carries the name of the caller's key; it is empty if the run has no keys.
+    All calls may be repeated safely.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Coordinator:
     def learners(self, key: str, session: int, count: int) -> list:
         """Hosts of a leader, by name and incarnation, and how many others wait.
 
-        A leader gets `count` hosts once so many wait, and then keeps them. A host that
-        had another leader has to join again first, as its process has to start anew.
+        A leader is assigned `count` hosts once that many are waiting, and keeps them.
+        A host of an earlier leader must restart and rejoin first.
         """
         self._check(key, AGENT)
         joined = self.members.joined(LEARNER)
@@ -145,11 +145,11 @@ class Coordinator:
         if key and role not in ROLES.get(key, ()):
             allowed = ", ".join(ROLES.get(key, ())) or "nothing"
             raise PermissionError(
-                f"the key {key}.json is not for {role}, but {allowed}"
+                f"the key {key}.json does not permit {role}, only {allowed}"
             )
         if spaces is not None and self._spaces is not None:
             for found in spacefile.differences(self._spaces, spacefile.decode(spaces)):
-                raise MismatchError(f"it is not the environment of the run, {found}")
+                raise MismatchError(f"differs from the environment of the run, {found}")
 
     def _check_expected(self, role: str) -> None:
         """Raise if the run has no place for a role."""
@@ -182,8 +182,8 @@ class Coordinator:
 def own_socket(args: RunSettings) -> str:
     """The address of the coordinator; without one, a socket in the log directory.
 
-    Where that is not possible, as in a file system without sockets or under a path that
-    is too long for one, it is a temporary one.
+    Falls back to a temporary socket if the file system does not support sockets or the
+    path is too long.
     """
     if args.coordinator_addr != rpc.AUTO:
         return args.coordinator_addr

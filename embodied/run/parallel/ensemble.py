@@ -1,10 +1,9 @@
 """The learner on several hosts: a leader posts orders, followers carry them out.
 
-The agent process leads and serves orders at `learner_addr`. Programs on other hosts
-join the run at its coordinator, from which the leader knows them, take one order after
-the other, and end with the run. JAX cannot continue without one of them. So if one is
-lost, the agent process fails and is restarted from its checkpoint; the others join
-again.
+The agent process leads and serves orders at `learner_addr`. Followers join through the
+coordinator, execute orders in sequence, and exit with the run. JAX cannot continue
+without one of its processes: if a host is lost, the agent process fails, restarts from
+its checkpoint, and the remaining hosts rejoin.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Rows = Callable[[int], Any]  # What one host needs of an order.
 
 
 class LostError(Exception):
-    """The hosts are no longer those that began together."""
+    """A host of the group was lost or restarted."""
 
 
 class Order(NamedTuple):
@@ -68,7 +67,7 @@ class Ensemble:
         self._news = threading.Condition()
 
     def start(self, name: str, incarnation: int) -> dict[str, Any]:
-        """Facts that a host needs to begin; none if it does not belong to these."""
+        """Facts that a host needs to start; empty if it is not in this group."""
         with self._news:
             known = self._followers.get(name)
             self._check_over(known)
@@ -112,7 +111,7 @@ class Ensemble:
                 raise LostError(f"the learner lost a host: {name} was restarted")
 
     def end(self) -> bool:
-        """Tell the followers that the run has ended; whether all know it."""
+        """End the run for all followers; returns whether all acknowledged."""
         with self._news:
             self._over = True
             self._news.notify_all()
@@ -135,7 +134,7 @@ class Ensemble:
 
 @contextlib.contextmanager
 def lead(args: RunSettings, ctx: Context) -> Iterator[Ensemble]:
-    """Gather the followers of a run, and make JAX one program with theirs.
+    """Wait for the followers of a run and connect JAX with theirs.
 
     Raises `StoppedError` if asked to stop while some are missing.
     """
@@ -189,7 +188,7 @@ def await_followers(
             told = True
             more = "1 more host" if missing == 1 else f"{missing} more hosts"
             place = args.coordinator_addr.removeprefix("tcp://")
-            text = f"Waiting: for {more} to learn with; there, run "
+            text = f"Waiting for {more} to join the learner; on each, run "
             elements.print(f"{text}dreamerv3 join {place} learner", flush=True)
         ctx.beat()
         if ctx.wait_stop(ASK_EVERY):
@@ -203,9 +202,9 @@ def watch(
     done: threading.Event,
     ctx: Context,
 ) -> None:
-    """End this process if a follower is lost, for which its learner would wait.
+    """Exit if a follower is lost, since the learner would block on it.
 
-    But not if it is about to end: saving needs no other host.
+    Not during shutdown: saving needs no other host.
     """
     while not done.wait(1.0) and not ctx.stopping():
         try:

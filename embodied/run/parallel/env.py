@@ -24,7 +24,7 @@ from embodied.run.parallel import (
 from embodied.run.parallel.issued import NumberError
 from embodied.run.settings import Given, RunSettings
 
-ACT_TIMEOUT = 600.0  # Seconds; a learner that compiles keeps everybody waiting.
+ACT_TIMEOUT = 600.0  # Seconds; long enough for the learner to compile.
 
 
 def parallel_env(
@@ -37,7 +37,7 @@ def parallel_env(
 ) -> None:
     """Step one or several environments until asked to stop or the run has ended.
 
-    Without `keys` to connect with, those in the log directory are taken, if any.
+    `keys` defaults to the keys in the log directory, if it has any.
     """
     args, ctx = RunSettings.of(args), ctx or Context()
     envids = [envid] if isinstance(envid, int) else list(envid)
@@ -64,7 +64,7 @@ def joined_env(
 ) -> None:
     """Join a run and step environments until asked to stop or the run has ended.
 
-    A process that lost its lease joins again, perhaps with other numbers.
+    After losing its lease, the process rejoins, possibly with other numbers.
     """
     ctx = ctx or Context()
     with contextlib.ExitStack() as stack:
@@ -100,9 +100,9 @@ def run(
     ctx: Context,
     keep: Callable[[], None] | None = None,
 ) -> None:
-    """Exchange observations for actions, until asked to stop or the run has ended.
+    """Exchange observations for actions until asked to stop or the run has ended.
 
-    `keep` is called meanwhile, by default the heartbeat; what it raises ends the loop.
+    `keep` (default: the heartbeat) is called throughout; its errors propagate.
     """
     keep = keep or ctx.beat
     with suppress_end():
@@ -143,7 +143,7 @@ class EnvWorker:
         is_eval: bool,
         numbered: bool = True,
     ):
-        """With `numbered` false, rows have the keys of the seeds and no others."""
+        """Unless `numbered`, rows hold only the keys that the seeds define."""
         assert len(envs) == len(envids), (len(envs), envids)
         self._envs = envs
         self._numbered = numbered
@@ -155,18 +155,18 @@ class EnvWorker:
         }
 
     def move(self, envids: Sequence[int]) -> None:
-        """Call the environments by other numbers from here on."""
+        """Renumber the environments."""
         assert len(envids) == len(self._envs), (len(self._envs), envids)
         self._routing[routing.ENVID] = np.asarray(envids, np.int32)
 
     def begin(self, first: int) -> None:
-        """Number steps from `first` on, beyond the numbers of earlier processes."""
+        """Start numbering at `first`, above all numbers of earlier processes."""
         self._seq = first
 
     def reset_action(self) -> base.Batch:
-        """The action that starts a new episode everywhere.
+        """An action that resets every environment.
 
-        It leaves out a sequence number, which tells the replay that steps are missing.
+        Skips a sequence number, so the replay sees a gap and starts a new segment.
         """
         self._seq += 1
         size = len(self._envs)
@@ -200,9 +200,8 @@ class EnvWorker:
     ) -> base.Batch:
         """Take a step, and return the actions that the actor chooses next.
 
-        An actor that replaced another one does not know these episodes, and resets
-        environments in the middle of theirs. Neither such an episode nor one whose
-        action does not come in time is continued.
+        A restarted actor does not know the current episodes and resets their
+        environments. Such episodes are abandoned, as are those whose action times out.
         """
         rows = self.step(action)
         try:

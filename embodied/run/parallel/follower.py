@@ -50,7 +50,7 @@ def parallel_follower(
 
 
 def leave(ctx: Context) -> None:
-    """End this process, whatever its main thread waits for: the run has ended."""
+    """Exit, since the run has ended; the main thread may be blocked."""
     if ctx.owns_process:
         ctx.exit(None)
     ctx.complete()
@@ -59,7 +59,7 @@ def leave(ctx: Context) -> None:
 def await_leader(
     own: member.Member, name: str, invitation: member.Invitation, ctx: Context
 ) -> tuple[dict[str, Any], rpc.Client]:
-    """The leader and what it says once all hosts are there, as long as that takes."""
+    """Wait until the leader has all hosts; returns its facts and a client."""
     while True:
         found = own.join()
         with contextlib.suppress(member.LeaseLostError):
@@ -78,7 +78,7 @@ def await_leader(
                 client.close()
                 raise
             client.close()
-            # That leader has other hosts. Join again, to be one of the next leader.
+            # The leader chose other hosts. Rejoin, to be available to the next one.
             if ctx.wait_stop(ASK_EVERY):
                 raise StoppedError
 
@@ -118,8 +118,8 @@ def follow(
 class Orders(Iterator[tuple]):
     """Orders of the leader, taken by a thread while another one computes.
 
-    The process ends, whatever its main thread does, if it was asked to stop a while
-    ago or its leader is another one: there is nothing to save.
+    Exits the process, even if its main thread is blocked, `STOP_AFTER` seconds after a
+    stop request or when the leader was replaced. There is nothing to save.
     """
 
     def __init__(self, client: rpc.Client, session: int, host: int, ctx: Context):

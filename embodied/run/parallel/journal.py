@@ -1,4 +1,4 @@
-"""What came in since the last checkpoint, so that a killed process can do it again.
+"""A log of the calls since the last checkpoint, replayed after a crash.
 
 The file begins with a record of its version; those of release 0.1 do not.
 """
@@ -19,7 +19,7 @@ VERSION = 1
 HEADER = "journal"  # The first record is this name and the version.
 FORMER = ".old"  # Suffix of the entries that the last checkpoint contains.
 
-# What reading bytes that are no entry raises.
+# Errors of reading a corrupt entry.
 BROKEN = (TypeError, ValueError, msgpack.UnpackException, errors.DecodeError)
 
 
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """Appends calls to a file; one that `append` returned from survives the process.
+    """Appends calls to a file; once `append` returns, they survive a kill.
 
     `entries` are those since the last checkpoint, `former` those between it and the one
     before, from which a process resumes if the last one is damaged.
@@ -50,7 +50,7 @@ class Journal:
         self._size = self._path.stat().st_size  # Before the last entry.
 
     def append(self, method: str, payload: Any) -> None:
-        """Write one call down, or raise and leave the file as it was."""
+        """Append one call, or raise and leave the file as it was."""
         body, frames = encoding.encode(payload)
         record = (self.number + 1, method, body, [bytes(frame) for frame in frames])
         packed = msgpack.packb(record)

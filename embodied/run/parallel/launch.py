@@ -1,4 +1,4 @@
-"""The launcher: who runs where, and who talks to whom."""
+"""The launcher: starts the roles of a run and connects them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def combined(
 
 
 def run(roles: Sequence[Role], args: RunSettings) -> str:
-    """Run roles and coordinate what joins them; returns why the run ended."""
+    """Run roles and serve the coordinator; returns why the run ended."""
     logdir = pathlib.Path(args.logdir).expanduser()
     former = runfiles.checkpoints(logdir, "replay") / FORMER
     holders = logdir / runfiles.ISSUED
@@ -92,7 +92,7 @@ def run(roles: Sequence[Role], args: RunSettings) -> str:
 
 
 def make_others(coordinator: Coordinator, args: RunSettings) -> dict[int, Stop]:
-    """What ends processes of other supervisors, by the stage of the run's own roles."""
+    """Shutdown handlers of remote processes, by stage."""
     others: dict[int, Stop] = {
         ENVS: bind(end_members, coordinator, ENV, "environments"),
         LEARNERS: bind(end_members, coordinator, LEARNER, "learners"),
@@ -172,9 +172,9 @@ def is_protected(name: str, args: RunSettings) -> bool:
 
 
 def resolve(args: RunSettings) -> RunSettings:
-    """Fill in the addresses that were left open.
+    """Choose all addresses that are `{auto}`.
 
-    If other machines may join, what they connect to is opened to them, too.
+    If other machines may join, the servers they need listen on the network, too.
     """
     place = rpc.resolve(own_socket(args))
     found: dict[str, Any] = addresses(args) | {"coordinator_addr": place}
@@ -206,9 +206,9 @@ def addresses(args: RunSettings) -> dict[str, str]:
 
 
 def provide_keys(args: RunSettings) -> None:
-    """Make keys for a run that other machines can reach; the first start does.
+    """Make keys on the first start of a run that other machines can reach.
 
-    Raises `KeyFileError` if keys are there that its roles could not use.
+    Raises `KeyFileError` if existing keys are unusable.
     """
     local = all(map(addressing.is_local, addresses(args).values()))
     directory = connections.keys_directory(args)

@@ -26,9 +26,9 @@ from embodied.run.parallel import bottleneck, connections
 from embodied.run.settings import Given, RunSettings
 
 LOOKAHEAD = 2  # Batches asked for before they are needed.
-MAX_UPDATES = 4  # Latents on their way back before the learner waits for the replay.
-SAMPLE_TIMEOUT = 60.0  # Seconds; the replay says sooner that it has no batch yet.
-ATTEMPTS = 6  # Unanswered calls in a row; meanwhile a hung replay is replaced.
+MAX_UPDATES = 4  # Unacknowledged write-backs of latents before the learner blocks.
+SAMPLE_TIMEOUT = 60.0  # Seconds; the replay replies sooner if it has no batch yet.
+ATTEMPTS = 6  # Consecutive timeouts before failing; a hung replay restarts sooner.
 
 
 def parallel_learner(
@@ -117,7 +117,7 @@ class RemoteReplay:
         self._wait = wait
         self._wait_last = wait_last
         self._total = 0  # When it was last asked for.
-        self.patient = False  # Whether to wait although asked to stop.
+        self.patient = False  # Whether to wait even after a stop request.
         self._updates: deque[rpc.Future] = deque()
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ class RemoteReplay:
         return self._total
 
     def update(self, data: base.Batch) -> None:
-        """Send latents back, waiting only if too many are on their way."""
+        """Write latents back; blocks only if too many calls are in flight."""
         arrays = {key: np.asarray(value) for key, value in data.items()}
         self._updates.append(self.client.update(arrays))
         while len(self._updates) > MAX_UPDATES or (
@@ -157,8 +157,8 @@ def parallel_stream(replay: RemoteReplay, mode: base.Mode) -> RemoteStream:
 class RemoteStream(base.Stream):
     """Calls a method ahead of time and returns the results in order.
 
-    An empty batch means that the limiter held the batch back for a while: ask again.
-    Draws of training batches are numbered, so that a repeated one spends no credit.
+    Retries on an empty batch, which means that the limiter blocked for too long.
+    Training draws are numbered, so that a repeated one spends no credit.
     """
 
     def __init__(self, replay: RemoteReplay, method: str, lookahead: int):

@@ -28,7 +28,7 @@ from embodied.run.settings import Given, RunSettings
 from embodied.run.written import Written
 
 ROOM = 4 << 20  # Bytes that a write and its checkpoint may need.
-MAX_SENDERS = 256  # Whose last number is kept; a role that restarts is a new one.
+MAX_SENDERS = 256  # Senders to track; a restarted role counts as a new sender.
 NEEDED = (base.REWARD, base.IS_FIRST, base.IS_LAST)  # To follow episodes.
 
 
@@ -77,10 +77,10 @@ def parallel_logger(
 class Scoreboard:
     """Collects metrics and episodes and writes them at the current step.
 
-    What came in is first noted in a journal. After each write a checkpoint holds the
-    state and how much the outputs wrote, and the journal begins anew. So a killed
-    logger takes back what it wrote since the checkpoint and does the journal again:
-    nothing is missing and nothing there twice.
+    Every call is journaled. Each write ends with a checkpoint of the state and of the
+    positions of the outputs, and clears the journal. After a crash, the logger rolls
+    the outputs back to the checkpoint and replays the journal, so nothing is lost or
+    duplicated.
     """
 
     def __init__(
@@ -107,8 +107,7 @@ class Scoreboard:
     def add(self, metrics: base.Metrics, number: Sequence[Any] | None = None) -> None:
         """Metrics of a role, by their full names.
 
-        `number` is the sender and a count that grows, by which metrics that are sent
-        again are recognised.
+        `number` is a sender and an increasing count, used to ignore repeated calls.
         """
         if number is None:
             self._note("add", metrics)
@@ -118,8 +117,8 @@ class Scoreboard:
     def tran(self, steps: base.Batch) -> None:
         """Steps that the replay has stored, with the number of all training steps.
 
-        Without that number (`step`), the training steps that arrive here are counted.
-        Steps without `seq` count again if the call is repeated. Of `partial` steps the
+        Without that count (`step`), the logger counts training steps itself. Steps
+        without `seq` are counted twice if the call is repeated. Of `partial` steps the
         values to log are unknown, so that only the score of their episode is.
         """
         self._note("tran", steps)
@@ -225,7 +224,7 @@ class Scoreboard:
                 raise
 
     def _apply(self, method: str, payload: Any) -> None:
-        """Take a call, or raise and be as before: all that can fail comes first."""
+        """Apply a call, or raise without changes: validation comes first."""
         if method == "numbered":
             metrics, sender, number = payload
             if number > self._senders.get(sender, 0):

@@ -18,7 +18,7 @@ WILDCARDS = ("0.0.0.0", "*", "[::]")  # Can be opened, but not connected to.
 
 
 class LeaseLostError(Exception):
-    """Another process may have the numbers of this one."""
+    """The lease expired; another process may have this one's numbers."""
 
 
 class Invitation(NamedTuple):
@@ -29,7 +29,7 @@ class Invitation(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a process says of itself when it joins a run."""
+    """The request of a process that joins a run."""
 
     role: str
     name: str  # Unique, and the same after a restart.
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 def describe(
     invitation: Invitation, role: str, *args: Any, ctx: Context | None = None
 ) -> dict[str, Any]:
-    """Facts about a run, waiting for it as long as it takes.
+    """Facts about a run; waits without a deadline until it is up.
 
     Raises `RemoteError` if the role or its spaces are rejected or the run has ended.
     """
@@ -97,14 +97,14 @@ class Member:
     def keep(self) -> None:
         """Send a heartbeat; raises `LeaseLostError` if this process has to join again.
 
-        A process that was suspended must not rely on a lease that it could not renew.
+        A suspended process cannot renew its lease and must not act on it afterwards.
         """
         self._ctx.beat()
         if time.monotonic() - self._renewed > self._lease / 2:
             raise LeaseLostError
 
     def close(self) -> None:
-        """Leave the run; if nothing arrives there, the lease expires."""
+        """Leave the run; if the coordinator is unreachable, the lease expires."""
         self._closed.set()
         if self._client.stats()["connected"]:
             args = (self._entry.role, self._entry.name)
@@ -129,9 +129,9 @@ class Member:
 
 
 def remove(invitation: Invitation, entries: Sequence[Entry]) -> None:
-    """Remove killed members, so that the run does not wait for them at its end.
+    """Remove killed members, so that shutdown does not wait for them.
 
-    If nothing arrives there, their leases expire.
+    If the coordinator is unreachable, their leases expire.
     """
     try:
         client = connections.client(
@@ -149,7 +149,7 @@ def remove(invitation: Invitation, entries: Sequence[Entry]) -> None:
 
 
 def ask(client: rpc.Client, ctx: Context, method: str, *args: Any) -> Any:
-    """The answer of a coordinator, asked until there is one."""
+    """Call the coordinator, retrying on timeouts."""
     while True:
         try:
             return ctx.wait(client.call(method, args))

@@ -27,7 +27,7 @@ LOOK_EVERY = 1.0  # Seconds between looks for expired leases.
 
 
 class LimitError(ValueError):
-    """A member asks for more than it may have."""
+    """A request exceeds the limits of a member."""
 
 
 @dataclasses.dataclass
@@ -44,9 +44,8 @@ class Member:
 class Members:
     """Processes of other supervisors that take part in a run.
 
-    Joining, renewing and leaving are idempotent by the name of the member, which stays
-    the same when its process is restarted, and so do the numbers of its environments.
-    The file keeps those for the next launcher.
+    Joining, renewing and leaving are idempotent by member name. Name and environment
+    numbers survive a restart of the process; the file preserves them across launchers.
     """
 
     def __init__(
@@ -78,9 +77,9 @@ class Members:
     ) -> Member:
         """Admit a member with `count` environments.
 
-        They get numbers that no other member has, or those `numbers` of the run's own
-        environments which the launcher left to this member. It gets a new incarnation
-        whenever it joins. Raises `RunOverError` if the run has ended.
+        Assigns unused environment numbers, or the given `numbers` if the launcher
+        reserved them for this member. Every join issues a new incarnation. Raises
+        `RunOverError` if the run has ended.
         """
         self._check_limits(role, name, count)
         with self._changed:
@@ -151,7 +150,7 @@ class Members:
             return self._changed.wait_for(lambda: self._all_told(role), timeout)
 
     def clear(self) -> None:
-        """Remove the file, so that members join the next run anew."""
+        """Remove the file, so that the next run starts without members."""
         self._path.unlink(missing_ok=True)
 
     def _check_limits(self, role: str, name: str, count: int) -> None:
@@ -217,7 +216,9 @@ class Members:
         raise connections.RunOverError("the run has ended")
 
     def _all_told(self, role: str) -> bool:
-        return all(m.told for m in self._members.values() if m.role == role)
+        # Members of an earlier launcher that have not come back are not waited for.
+        joined = [m for m in self._members.values() if m.incarnation is not None]
+        return all(m.told for m in joined if m.role == role)
 
     def _write(self) -> None:
         files.write_status(self._path, self._content())

@@ -1,4 +1,4 @@
-"""Steps on their way from the actor to the replay, and once safe to the logger."""
+"""Sends steps from the actor to the replay and, once stored, to the logger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from embodied.core import base
 from embodied.run.parallel import routing
 
-MAX_PENDING = 64  # Batches on their way before acting waits for the replay.
+MAX_PENDING = 64  # Unacknowledged batches before acting blocks.
 STEP = "step"  # Key of the number of training steps ever stored.
 PARTIAL = "partial"  # Key of whether steps lack the images and values to log they had.
 FLAGS = (base.REWARD, base.IS_FIRST, base.IS_LAST, base.IS_TERMINAL, *routing.SPACES)
@@ -53,7 +53,7 @@ class Outbox:
         self._thread.start()
 
     def wait_room(self) -> None:
-        """Wait for the replay if too many steps are on their way."""
+        """Block while too many batches are unacknowledged."""
         with self._changed:
             while self._pending >= MAX_PENDING and not self._error:
                 self._changed.wait(1.0)
@@ -71,7 +71,7 @@ class Outbox:
     def send(self, steps: base.Batch) -> None:
         """Send a batch of steps; batches arrive in this order.
 
-        After `flush` nothing is sent, since the logger would not hear of it.
+        Ignored after `flush`, since the logger would never receive them.
         """
         with self._changed:
             steps, count = self._within_limit(steps)

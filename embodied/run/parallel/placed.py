@@ -1,4 +1,4 @@
-"""Supervises roles that are started apart from the launcher of their run."""
+"""Supervises roles that were not started by the launcher of their run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def place(
     hang: float = 60.0,
     essential: bool = True,
 ) -> None:
-    """Run one role until the run has ended or a signal comes; restart it if it dies."""
+    """Run one role, restarting it on failure, until the run ends or on a signal."""
     role = Role(
         name,
         target,

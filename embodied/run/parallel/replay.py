@@ -39,7 +39,7 @@ METHODS = (
 FLAGS = tuple(base.special_spaces())  # Keys that every stored step has.
 MAX_UNLOGGED = 4096  # Steps for the logger in one answer.
 UNLOGGED_BATCH = 16  # Steps that the logger gets at once, at the step of the last one.
-MAX_PAID = 64  # Draws that a learner may repeat; more than are ever on their way.
+MAX_PAID = 64  # Remembered draws; exceeds the number ever in flight.
 HOLD = 5.0  # Seconds that a call for a batch waits for the limiter.
 
 
@@ -127,7 +127,7 @@ def send_unlogged(store: ReplayStore, logger: connections.LoggerLink) -> None:
 
 
 class ReplayStore:
-    """Training and evaluation replay behind one door, with the limiter between."""
+    """Training and evaluation replay behind one interface, rate-limited."""
 
     def __init__(
         self,
@@ -170,7 +170,23 @@ class ReplayStore:
         with self._adding:
             actor = self._actor + 1 if actor is None else actor
             self._actor = max(self._actor, actor)
-            return {"actor": actor, "total": self._replay.total}
+            stored = self._newest()
+        return {
+            "actor": actor,
+            "total": self._replay.total,
+            "stored": {
+                routing.ENVID: np.array(list(stored), np.int64),
+                routing.SEQ: np.array(list(stored.values()), np.int64),
+            },
+        }
+
+    def _newest(self) -> dict[int, int]:
+        """Environments and the number of the last step that is stored of each."""
+        found: dict[int, int] = {}
+        for replay in (self._replay, self._replay_eval):
+            if isinstance(replay, Replay):
+                found |= replay.newest()
+        return found
 
     def unlogged(self, seen: base.Batch) -> dict[str, Any]:
         """Stored steps that the logger has not seen, and whether these are all.
@@ -213,10 +229,10 @@ class ReplayStore:
         return self._replay.total
 
     def sample_batch_train(self, draw: Sequence[int] | None = None) -> base.Batch:
-        """The next training batch; none if the limiter holds it back for a while.
+        """The next training batch; empty if the limiter blocks for too long.
 
-        `draw` is a learner and the number of its draw, which grows. A draw that is
-        repeated, since its answer was lost, does not spend credit again.
+        `draw` is a learner id and an increasing count. A draw that is repeated because
+        its reply was lost does not spend credit again.
         """
         paid = draw is not None and tuple(draw) in self._paid
         if not paid:
@@ -249,7 +265,7 @@ class ReplayStore:
             self._replay.update(data)
 
     def drain(self) -> None:
-        """Accept steps that are on their way although the learner has stopped.
+        """Stop limiting inserts, so that steps in flight are stored.
 
         As the run ends, those that find no room are rejected and no longer wait.
         """
@@ -318,7 +334,7 @@ class ReplayStore:
                 limiter.take_back(count - added)
 
     def _is_replaced(self, actor: int | None) -> bool:
-        """Whether another actor has taken over; the replay may be younger than both."""
+        """Whether a newer actor has taken over, perhaps before this replay started."""
         if actor is None:
             return False
         self._actor = max(self._actor, actor)
@@ -356,8 +372,8 @@ def _log_batches(tail: Tail, is_eval: bool) -> list[base.Batch]:
 def _streams(steps: base.Batch) -> tuple[list[int], list[int | None]]:
     """Worker and number of each step.
 
-    Unnumbered steps of an environment have a worker of their own. In one stream with
-    numbered steps, either could have a number that the other has used.
+    Unnumbered steps get a separate stream per environment, since their numbers could
+    collide with those of numbered steps.
     """
     workers: list[int] = steps[routing.ENVID].tolist()
     seqs: list[int | None] = steps[routing.SEQ].tolist()

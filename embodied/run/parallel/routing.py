@@ -1,4 +1,4 @@
-"""What an environment adds to its observations: whose step it is, and which."""
+"""Keys that accompany each observation: environment, step number and timing."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ SPACES: base.Spaces = {
     SEQ: elements.Space(np.int64, (), UNNUMBERED, 2**62),
     ENV_TIME: elements.Space(np.float32),
 }
-# What a sender may leave out.
+# Defaults of optional keys.
 DEFAULTS = {IS_EVAL: False, SEQ: UNNUMBERED, ENV_TIME: 0.0}

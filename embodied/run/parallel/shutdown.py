@@ -15,9 +15,9 @@ from embodied.run.parallel import connections
 from embodied.run.settings import RunSettings
 
 PATIENCE = 5.0  # Seconds to reach a role, or until environments call again.
-# Seconds for the answer to `end`, longer than the other side waits before it gives up.
+# Timeout of `end` in seconds; exceeds the timeout of its handler.
 ANSWER = connections.END_TIMEOUT + PATIENCE
-POLL = 0.2  # Seconds between looks whether to hurry.
+POLL = 0.2  # Seconds between checks of `hurry`.
 RECENT = 30.0  # Seconds after which an environment that does not call counts as gone.
 UNACKNOWLEDGED = "Some remote {} did not acknowledge shutdown; stop them with Ctrl-C."
 
@@ -44,12 +44,12 @@ def end_role(
         future = client.call("end", timeout=ANSWER)
         while not future.done() and not hurry():
             _look(future)
-        # It may be gone before its answer has arrived, and that is fine.
+        # The role may exit before its reply arrives.
         error = future.exception() if future.done() else None
     finally:
         client.close()
     if isinstance(error, rpc.RemoteError):
-        text = f"The {name} at {address} did not end well: {error.kind}"
+        text = f"The {name} at {address} failed to shut down: {error.kind}"
         elements.print(f"{text}: {error.message}", color="yellow", flush=True)
 
 
@@ -78,7 +78,7 @@ def _look(future: rpc.Future) -> None:
 
 
 class Departures:
-    """Tells environments that know only the actor that the run has ended."""
+    """Notifies environments that only know the actor that the run has ended."""
 
     def __init__(self, amount: int, now: Callable[[], float] = time.monotonic):
         self._amount = amount  # Larger numbers are those of members.
@@ -99,7 +99,7 @@ class Departures:
             self._seen.update((i, now) for i in envids if i < self._amount)
 
     def end(self, timeout: float = PATIENCE) -> bool:
-        """Wait until all environments that acted recently have been told."""
+        """Wait until all recently active environments were notified."""
         with self._changed:
             self._over = True
             limit = self._now() - RECENT

@@ -57,7 +57,7 @@ def test_a_broken_environment(capsys, tmp_path, monkeypatch):
     assert "'vector' is not finite" in out
     assert "first at step 0, 60 times in 60 steps" in out
     assert "broken.py:6 Broken.step" in out
-    assert "→ look for divisions by 0" in out
+    assert "→ check for division by zero" in out
     assert "Wrong: ranges" in out
     assert not path.exists()
 

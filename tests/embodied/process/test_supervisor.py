@@ -188,7 +188,7 @@ def test_a_role_that_hangs_is_replaced(tmp_path, capfd):
     )
     supervisor.run()
     assert supervisor.restarts() == {"hang": 1, "counter": 0}
-    assert "no sign of life" in capfd.readouterr().out
+    assert "no heartbeat" in capfd.readouterr().out
 
 
 def test_a_spent_budget_ends_the_run_with_the_traceback(tmp_path):
@@ -307,7 +307,7 @@ def test_a_role_that_does_not_stop_is_killed(tmp_path, capfd):
         ]
     )
     supervisor.run()
-    assert "deaf does not stop, killing it" in capfd.readouterr().out
+    assert "deaf did not stop in time; killing it" in capfd.readouterr().out
 
 
 def saved():
@@ -426,7 +426,7 @@ def test_a_silent_part_is_not_hidden_by_a_busy_one(tmp_path, capfd):
     )
     supervisor.run()
     assert supervisor.restarts() == {"agent": 1, "counter": 0}
-    assert "no sign of life of its learner" in capfd.readouterr().out
+    assert "no heartbeat of its learner" in capfd.readouterr().out
 
 
 def test_a_thread_of_this_process_stops_in_its_stage(tmp_path):
@@ -464,7 +464,7 @@ def test_a_thread_that_fails_ends_the_run_with_its_traceback(tmp_path):
 
 def test_a_thread_that_hangs_ends_the_run(tmp_path):
     roles = [Role("agent", silent, thread=True, hang=0.3, grace=0.1)]
-    with pytest.raises(RoleError, match="no sign of life"):
+    with pytest.raises(RoleError, match="no heartbeat"):
         Supervisor(roles).run()
 
 

@@ -486,15 +486,7 @@ def test_batch_size(envs, evals, wanted, per_process, size):
 def test_steps_may_be_held_back_for_long(monkeypatch, ctx):
     calls = []
 
-    class Answer:
-        def __init__(self, value):
-            self.result = lambda: value
-
     class Replay:
-        def take_over(self, actor):
-            assert actor == ctx.first_number
-            return Answer({"actor": 3, "total": 17})
-
         def call(self, method, args, timeout):
             calls.append((method, args, timeout))
 
@@ -506,8 +498,20 @@ def test_steps_may_be_held_back_for_long(monkeypatch, ctx):
     monkeypatch.setattr(actor_module, "Outbox", make)
     args = RunSettings.of({"logdir": "unused", "envs": 3, "steps": 99})
     feed = types.SimpleNamespace(put=None)
-    actor_module.make_outbox(Replay(), feed, args, ctx)("steps")
+    state = {"actor": 3, "total": 17}
+    actor_module.make_outbox(Replay(), feed, state, args, ctx)("steps")
     assert calls == [("add_batch", ("steps", 3), connections.STORED)]
+
+
+def test_a_first_step_that_an_earlier_actor_stored_is_not_acted_on(make_steps):
+    """Its action was lost with that actor: another one would not be the stored one."""
+    actor = Actor(make_agent(), FakeOutbox(), stored={0: 7})
+    reply, steps = actor.act(make_steps([0, 1], [7, 7], True), 2)
+    assert reply["reset"].tolist() == [True, False]
+    assert steps["envid"].tolist() == [1]
+    reply, steps = actor.act(make_steps([0, 1], [9, 9], True), 2)
+    assert not reply["reset"].any()
+    assert steps["envid"].tolist() == [0, 1]
 
 
 def test_a_policy_that_hangs_makes_no_progress(make_steps, start):

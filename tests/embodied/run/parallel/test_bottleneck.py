@@ -33,7 +33,7 @@ def test_one_line_names_the_bottleneck(wait, held, actor, env, who):
 
 
 def test_a_busy_learner_tells_how_long_others_are_held_back():
-    assert "holds new steps back 60%" in describe({LEARNER_WAIT: 0.1, INSERT_WAIT: 0.6})
+    assert "throttles the envs 60%" in describe({LEARNER_WAIT: 0.1, INSERT_WAIT: 0.6})
 
 
 def test_nothing_is_said_before_the_first_update():
@@ -69,7 +69,7 @@ def test_only_news_is_told():
         shares = {LEARNER_WAIT: 0.9, SAMPLE_WAIT: 0.9, ENV_BUSY: 0.1}
         bottleneck.see({**shares, ACTOR_BUSY: actor, "fps/train": 3.0})
         told.append(bottleneck.news())
-    assert "actor: it is busy 90%" in told[0]
+    assert "actor: busy 90%" in told[0]
     assert told[1] == told[2] == told[3] == ""
     assert told[4].startswith("replay limiter: ")
     assert told[5] == ""

@@ -107,7 +107,9 @@ def test_a_key_is_for_its_roles_only(coordinator, key, role):
         if (key, role) in ALLOWED:
             call(key, role, *args)
         else:
-            with pytest.raises(PermissionError, match=f"{key}.json is not for {role}"):
+            with pytest.raises(
+                PermissionError, match=f"{key}.json does not permit {role}"
+            ):
                 call(key, role, *args)
 
 

@@ -468,6 +468,17 @@ def test_steps_of_a_replaced_actor_are_ignored(make_steps, fill, watch, start):
     assert store.stats()["limiter/inserts"] == state["total"] + 1
 
 
+def test_a_new_actor_learns_which_steps_are_stored(make_steps):
+    setup = Setup(train_ratio=0.0)
+    replays = Replay(2, capacity=100), Replay(2, capacity=100)
+    store = ReplayStore(*replays, setup.make_stream, setup.args)
+    store.add_batch(make_steps([0, 3, 9], [4, 5, 6], is_eval=[False, False, True]))
+    stored = store.take_over()["stored"]
+    pairs = zip(stored["envid"].tolist(), stored["seq"].tolist(), strict=True)
+    assert dict(pairs) == {0: 4, 3: 5, 9: 6}
+    store.close()
+
+
 def test_a_new_replay_accepts_the_actor_of_the_old_one(make_steps):
     store = Setup(train_ratio=0.0).store
     assert store.add_batch(make_steps([0], [0]), 7) == 1

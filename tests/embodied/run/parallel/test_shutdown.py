@@ -100,7 +100,7 @@ def test_a_role_that_does_not_end_well_is_named(tmp_path, capsys):
     server.start(block=False)
     shutdown.end_role("replay", args.replay_addr, args)
     server.close()
-    text = "did not end well: TimeoutError: not ready to end"
+    text = "failed to shut down: TimeoutError: not ready to end"
     assert f"The replay at {args.replay_addr} {text}" in capsys.readouterr().out
 
 
