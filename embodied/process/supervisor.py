@@ -15,7 +15,6 @@ from types import FrameType
 import elements
 
 from embodied.core import files
-from embodied.process import limits
 from embodied.process.signals import SIGNALS, Requests
 from embodied.process.worker import (
     Issue,
@@ -74,7 +73,6 @@ class Supervisor:
 
         With a `duration` it ends after so many seconds.
         """
-        limits.raise_descriptors()
         with self._listening():
             try:
                 for worker in self._workers:

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import pathlib
-import resource
 import signal
 import subprocess
 import sys
@@ -557,18 +556,3 @@ def test_a_role_that_returns_between_two_looks_has_not_failed(tmp_path, target, 
     assert not worker.revive([60])
     assert worker.done() != failed
     assert (worker.sentinel is None) == failed  # It waits for a restart.
-
-
-def report_limit(path, ctx):
-    write(path, resource.getrlimit(resource.RLIMIT_NOFILE))
-
-
-def test_roles_may_open_as_many_files_as_the_system_allows(tmp_path):
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-    try:
-        Supervisor([Role("one", report_limit, (tmp_path / "log",))]).run()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1],) * 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert lines(tmp_path / "log") == [str((before[1], before[1]))]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from embodied import rpc
+from embodied.core import machine
 from embodied.rpc import channel, gate
 
 LIMIT = 600  # Descriptors of this process; connections get less than half of them.
@@ -53,8 +54,9 @@ def hold():
 
 
 @pytest.fixture
-def few_descriptors(hold):
+def few_descriptors(hold, monkeypatch):
     """A low limit for this process, but not for the one that holds connections."""
+    monkeypatch.setattr(machine, "MAX_FILES", LIMIT)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, before[1]))
     yield
