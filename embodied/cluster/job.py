@@ -169,6 +169,7 @@ class Job:
         if progress.where != self._where:
             if self._where:
                 self._count_restart()
+                self._asked = False  # The new program does not know of the request.
             self._where = progress.where
             say(f"The job runs on {progress.where}.")
         sys.stdout.buffer.write(progress.output)

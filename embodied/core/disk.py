@@ -68,6 +68,11 @@ class Room:
         self._lacking = False
         self._over = threading.Event()
 
+    @property
+    def lacking(self) -> bool:
+        """Whether the last attempt found no room."""
+        return self._lacking
+
     def retry(self, call: Callable[[], T]) -> T:
         """What a call returns; waits for room unless `give_up` was called."""
         while True:

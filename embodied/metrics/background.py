@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -75,8 +76,15 @@ class Background:
             self._idle(self._patience)
 
     def save(self) -> dict[str, Any]:
-        """The output's state, to roll back later writes, once it is idle."""
-        return {self.name: self._ask(_save)}
+        """The output's state, to roll back later writes, once it is idle.
+
+        Raises `DiskFullError` while it waits for room, as it has not written all.
+        """
+        found = self._ask(_save)
+        if found is None and self._room.lacking:
+            text = f"logger output {self.name} waits for room on its disk"
+            raise disk.DiskFullError(errno.ENOSPC, text)
+        return {self.name: found}
 
     def load(self, data: dict[str, Any]) -> None:
         """Roll back to what `save` returned, if that was this output."""

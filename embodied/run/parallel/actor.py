@@ -52,8 +52,9 @@ def parallel_actor(
     barrier.wait()  # The learner has restored its checkpoint.
     replay = connections.connect(args.replay_addr, "actor", args, ctx)
     logger = connections.LoggerLink("actor", args, ctx)
-    feed = StepFeed(logger.tran, logger.seen, replay.unlogged)
     state = replay.take_over(ctx.first_number).result()
+    # From here on, no step of an earlier actor is stored that the feed would miss.
+    feed = StepFeed(logger.tran, logger.seen, replay.unlogged)
     outbox = make_outbox(replay, feed, state, args, ctx)
     departures = make_departures(args)
     actor = Actor(

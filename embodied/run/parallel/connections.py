@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import elements
@@ -103,16 +104,17 @@ def reach(
     ctx: Context,
     transport: str = ZMQ,
     keep: Callable[[], None] | None = None,
+    gone: Callable[[], bool] = bool,
     **options: Any,
 ) -> rpc.Client:
-    """A client of a server; waits without a deadline until the server is up.
+    """A client of a server; waits without a deadline until the server is up, or `gone`.
 
     Calls `keep` (default: the heartbeat) while waiting; its errors propagate.
     """
     made = client(address, keys, name, transport, **options)
     try:
         text = f"{name} is waiting for a server at {address}."
-        _await_server(made, text, ctx, keep or ctx.beat)
+        _await_server(made, text, ctx, keep or ctx.beat, gone)
     except BaseException:
         made.close()
         raise
@@ -120,10 +122,15 @@ def reach(
 
 
 def _await_server(
-    client: rpc.Client, text: str, ctx: Context, keep: Callable[[], None]
+    client: rpc.Client,
+    text: str,
+    ctx: Context,
+    keep: Callable[[], None],
+    gone: Callable[[], bool],
 ) -> None:
+    """Wait for a server unless it is `gone`; raises `StoppedError` if asked to stop."""
     due_tell, told = Seconds(TELL_AFTER), False
-    while not client.reach(0.5):
+    while not gone() and not client.reach(0.5):
         keep()
         if ctx.stopping():
             raise StoppedError
@@ -172,7 +179,11 @@ class LoggerLink:
     """
 
     def __init__(self, name: str, args: RunSettings, ctx: Context):
-        self._client = connect(args.logger_addr, name, args, ctx)
+        gone = partial(ctx.gone, "logger")
+        keys = client_keys(args)
+        self._client = reach(
+            args.logger_addr, keys, name, ctx, args.transport, gone=gone
+        )
         self._ctx = ctx
         self._remote = args.remote_logger
         self._timeout = args.agent_timeout  # Long enough for another logger to start.
@@ -184,6 +195,7 @@ class LoggerLink:
         self._lock = threading.Lock()
         self._warned = False
         self._deadline: float | None = None  # Of the end.
+        self._flush = min(FLUSH, args.stop_timeout / 2)
 
     def add(self, metrics: base.Metrics) -> None:
         """Send metrics, or drop them if too much is on its way."""
@@ -227,7 +239,7 @@ class LoggerLink:
             if self._ctx.stopping() and not self._ctx.aborted():
                 self._client.drain()
             away = self._remote and not self._client.stats()["connected"]
-            self._deadline = time.monotonic() + (FLUSH_AWAY if away else FLUSH)
+            self._deadline = time.monotonic() + (FLUSH_AWAY if away else self._flush)
         return max(0.0, self._deadline - time.monotonic())
 
     def close(self) -> None:

@@ -149,7 +149,7 @@ class Coordinator:
             )
         if spaces is not None and self._spaces is not None:
             for found in spacefile.differences(self._spaces, spacefile.decode(spaces)):
-                raise MismatchError(f"differs from the environment of the run, {found}")
+                raise MismatchError(f"its environment is not that of the run: {found}")
 
     def _check_expected(self, role: str) -> None:
         """Raise if the run has no place for a role."""

@@ -24,6 +24,7 @@ from embodied.run.parallel import (
 from embodied.run.parallel.issued import NumberError
 from embodied.run.settings import Given, RunSettings
 
+REJOIN_PAUSE = 5.0  # Seconds before joining again right after the last time.
 ACT_TIMEOUT = 600.0  # Seconds; long enough for the learner to compile.
 
 
@@ -74,7 +75,7 @@ def joined_env(
         stack.callback(own.close)
         worker = None
         while not ctx.stopping():
-            found = own.join()
+            found, joined = own.join(), time.monotonic()
             ctx.beat()
             numbers = found["numbers"]
             if worker is None:
@@ -92,6 +93,9 @@ def joined_env(
                 with contextlib.closing(client):
                     run(worker, client, ctx, own.keep)
                 return
+            # Two processes that claim the same numbers would evict each other at once.
+            soon = time.monotonic() - joined < REJOIN_PAUSE
+            ctx.wait_stop(REJOIN_PAUSE if soon else 0.0)
 
 
 def run(

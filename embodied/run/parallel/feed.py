@@ -12,7 +12,7 @@ import elements
 import numpy as np
 
 from embodied import rpc
-from embodied.core import base
+from embodied.core import base, disk
 
 MAX_BYTES = 64 << 20  # Steps on their way before the feed leaves them to the replay.
 WINDOW = 64  # Calls in flight.
@@ -53,6 +53,7 @@ class StepFeed:
         self._behind = True
         self._idle = False  # The logger has everything.
         self._closed = self._warned = False
+        self._full = False  # The logger has no room on its disk.
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
@@ -77,10 +78,14 @@ class StepFeed:
     def flush(self, patience: float) -> bool:
         """Wait until the logger has everything; False after `patience` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self._idle or self._error, patience)
+            self._changed.wait_for(self._is_settled, patience)
         if self._error:
             raise self._error
         return self._idle
+
+    def is_rejected(self) -> bool:
+        """Whether the logger has no room for what is left."""
+        return self._full
 
     def close(self) -> None:
         """Send nothing more; the replay keeps what the logger does not have."""
@@ -123,6 +128,7 @@ class StepFeed:
         with self._changed:
             if not (self._queue or self._flight or self._behind):
                 self._idle = True
+                self._warned = self._full = False
                 self._changed.notify_all()
                 self._changed.wait_for(self._has_news)
             steps = self._queue.popleft() if self._queue else None
@@ -131,11 +137,20 @@ class StepFeed:
         elif self._flight:
             self._collect(len(self._flight) - 1)
 
+    def _is_settled(self) -> bool:
+        return self._idle or self._full or self._error is not None
+
     def _has_news(self) -> bool:
         return bool(self._queue) or self._behind or self._closed
 
     def _send(self, steps: base.Batch, nbytes: int) -> None:
-        self._flight.append((self._tran(steps), nbytes))
+        try:
+            future = self._tran(steps)
+        except BaseException:
+            with self._changed:
+                self._nbytes -= nbytes
+            raise
+        self._flight.append((future, nbytes))
         self._collect(WINDOW)
 
     def _collect(self, window: int) -> None:
@@ -157,6 +172,7 @@ class StepFeed:
 
     def _retry(self, error: BaseException) -> None:
         with self._changed:
+            self._full = getattr(error, "kind", "") == disk.DiskFullError.__name__
             self._fall_behind()
             if not self._warned and not self._closed:
                 self._warned = True
@@ -166,9 +182,12 @@ class StepFeed:
 
 
 def flush(feed: StepFeed, patience: Callable[[], float]) -> bool:
-    """Wait until the logger has everything, while seconds are left to do so."""
+    """Wait until the logger has everything, while seconds are left to do so.
+
+    A logger without room on its disk is not waited for.
+    """
     while not feed.flush(min(RETRY, patience())):
-        if not patience():
+        if feed.is_rejected() or not patience():
             return False
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
 from collections.abc import Callable
@@ -53,7 +54,8 @@ class Issued:
         envids, seqs = rows[routing.ENVID][:count], rows[routing.SEQ][:count]
         if self._are_legal(envids, seqs).all():
             return {}
-        self._holders = _by_number(self._read())
+        with contextlib.suppress(OSError):  # Those it knows are right, if not all.
+            self._holders = _by_number(self._read())
         wrong = np.flatnonzero(~self._are_legal(envids, seqs)).tolist()
         return {row: self._error(int(envids[row]), int(seqs[row])) for row in wrong}
 
@@ -67,20 +69,21 @@ class Issued:
         return np.where(free, left & (seqs < self._now() + AHEAD), own)
 
     def _find_holders(self, envids: np.ndarray) -> np.ndarray:
-        known = (envids >= 0) & (envids < len(self._holders))
+        table = self._holders  # Another thread may replace it.
+        known = (envids >= 0) & (envids < len(table))
         if known.all():
-            return self._holders[envids]
+            return table[envids]
         holders = np.full(len(envids), NOT_ISSUED, np.int64)
-        holders[known] = self._holders[envids[known]]
+        holders[known] = table[envids[known]]
         return holders
 
     def _error(self, envid: int, seq: int) -> NumberError:
-        known = 0 <= envid < len(self._holders)
-        if known and self._holders[envid] != NOT_ISSUED:
+        (holder,) = self._find_holders(np.array([envid])).tolist()
+        if holder != NOT_ISSUED:
             return NumberError(
                 f"'{routing.SEQ}' is {seq}, of incarnation "
                 f"{seq >> routing.INCARNATION_BITS}, but '{routing.ENVID}' {envid} "
-                f"belongs to incarnation {self._holders[envid]}: the number is another "
+                f"belongs to incarnation {holder}: the number is another "
                 "process's; join the run to get one"
             )
         if not 0 <= envid < self._unissued.stop:

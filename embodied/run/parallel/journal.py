@@ -5,6 +5,7 @@ The file begins with a record of its version; those of release 0.1 do not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -75,7 +76,8 @@ class Journal:
 
     def clear(self) -> None:
         """Begin anew, since a checkpoint contains all entries; numbers continue."""
-        os.replace(self._path, self._former)
+        with contextlib.suppress(FileNotFoundError):  # The last time failed half-way.
+            os.replace(self._path, self._former)
         file, self._file = self._file, self._path.open("ab", buffering=0)
         file.close()
 

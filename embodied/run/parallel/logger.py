@@ -67,6 +67,7 @@ def parallel_logger(
     finally:
         board.write()
         ending.done()  # The caller was the last one to send something.
+        board.drain()
         server.close()
         board.write()
         board.close()
@@ -201,6 +202,7 @@ class Scoreboard:
         for entry in (*former, *self._journal.entries):
             if entry.number > self._noted:
                 self._redo(entry)
+        self._journal.former = self._journal.entries = []  # They hold images.
 
     def _redo(self, entry: Entry) -> None:
         """Apply a call again; one that was rejected when it came is so again."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from embodied import rpc
-from embodied.process.context import Context, FinalError
+from embodied.core import disk
+from embodied.process.context import Context, FinalError, StoppedError
 from embodied.run.parallel import connections
 
 RENEW_EVERY = 1.0  # Seconds between two renewals of the lease.
@@ -79,20 +80,29 @@ class Member:
     def join(self) -> dict[str, Any]:
         """Join, or join again; returns what the coordinator answers.
 
-        Raises `RemoteError` if the run has ended and `FinalError` if it rejects this
-        process.
+        Waits while the run has no room on its disk. Raises `RemoteError` if the run has
+        ended and `FinalError` if it rejects this process.
         """
-        try:
-            answer = ask(self._client, self._ctx, "join", *self._entry)
-        except rpc.RemoteError as error:
-            if connections.is_over(error):
-                raise
-            text = f"the run rejects {self._entry.name}: {error.message}"
-            raise FinalError(text) from None
+        while (answer := self._try_join()) is None:
+            self._ctx.beat()
+            if self._ctx.wait_stop(disk.POLL):
+                raise StoppedError
         self._renewed, self._lease = time.monotonic(), answer["lease"]
         if not self._thread.is_alive():
             self._thread.start()
         return _reachable(answer, self._invitation.address)
+
+    def _try_join(self) -> dict[str, Any] | None:
+        """What the coordinator answers; nothing if its disk is full."""
+        try:
+            return ask(self._client, self._ctx, "join", *self._entry)
+        except rpc.RemoteError as error:
+            if connections.is_over(error):
+                raise
+            if error.kind == disk.DiskFullError.__name__:
+                return None
+            text = f"the run rejects {self._entry.name}: {error.message}"
+            raise FinalError(text) from None
 
     def keep(self) -> None:
         """Send a heartbeat; raises `LeaseLostError` if this process has to join again.

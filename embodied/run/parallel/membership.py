@@ -14,7 +14,7 @@ from typing import Any
 
 import elements
 
-from embodied.core import files, formats
+from embodied.core import disk, files, formats
 from embodied.run.parallel import connections
 
 VERSION = 1  # Of the file.
@@ -95,7 +95,13 @@ class Members:
             member = Member(role, numbers, self._now(), self._issue())
             self._members.pop(name, None)  # The newest is the last one.
             self._members[name] = member
-            files.write_text(self._path, self._content())  # The actor relies on it.
+            try:
+                self._store()
+            except OSError:
+                del self._members[name]
+                if known:
+                    self._members[name] = known
+                raise
             return member
 
     def renew(self, role: str, name: str) -> bool:
@@ -222,6 +228,17 @@ class Members:
 
     def _write(self) -> None:
         files.write_status(self._path, self._content())
+
+    def _store(self) -> None:
+        """Write the file, which the actor relies on; raises if the disk is full."""
+        content = self._content()
+        try:
+            files.write_text(self._path, content)
+        except OSError as error:
+            if not disk.is_full(error):
+                raise
+            what = "the numbers of a member"
+            raise disk.full_error(self._path.parent, len(content), what) from error
 
     def _content(self) -> str:
         envs = {n: m for n, m in self._members.items() if m.role == ENV}

@@ -17,7 +17,7 @@ from embodied.core.checkpoint import Checkpoint
 from embodied.core.clock import Seconds
 from embodied.core.timer import Timer
 from embodied.core.usage import Usage
-from embodied.process.context import Context
+from embodied.process.context import Context, StoppedError
 from embodied.replay import Replay, SamplesPerInsert
 from embodied.replay.tail import Tail
 from embodied.run import restore
@@ -67,11 +67,15 @@ def parallel_replay(
     with contextlib.ExitStack() as stack:
         for each in (store, checkpoint):
             stack.callback(each.close)
-        logger = connections.LoggerLink("replay", args, ctx)
-        stack.callback(logger.close)
         server.start(block=False)
         stack.callback(server.close)
         stack.callback(store.turn_away)
+        try:
+            logger = connections.LoggerLink("replay", args, ctx)
+        except StoppedError:
+            checkpoint.save(wait=True)
+            raise
+        stack.callback(logger.close)
         serve(server, store, checkpoint, logger, args, ctx)
         store.turn_away()
         checkpoint.save(wait=True)
@@ -185,7 +189,8 @@ class ReplayStore:
         found: dict[int, int] = {}
         for replay in (self._replay, self._replay_eval):
             if isinstance(replay, Replay):
-                found |= replay.newest()
+                for envid, seq in replay.newest().items():
+                    found[envid] = max(seq, found.get(envid, seq))
         return found
 
     def unlogged(self, seen: base.Batch) -> dict[str, Any]:

@@ -58,10 +58,11 @@ def describe_saved(role: str, args: RunSettings) -> str:
     if role != runfiles.AGENT:
         return f"What the {role} has acknowledged is kept; the same command resumes."
     try:
-        newest = checkpoint.complete(restore.directory(args))[-1]
-        saved = time.localtime(checkpoint.read_meta(newest)["time"])
+        directory = restore.directory(args)
+        newest, meta = checkpoint.read_newest(directory, checkpoint.read_meta)
+        saved = time.localtime(meta["time"])
         state = checkpoint.read_item(newest.parent, "learner")
-    except (IndexError, KeyError, OSError, base.SetupError):
+    except (KeyError, OSError, base.SetupError):
         return ""  # It had not begun to learn.
     return (
         f"What the agent has learned since {time.strftime('%F %T', saved)} "

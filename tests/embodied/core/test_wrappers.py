@@ -153,7 +153,10 @@ def test_check_spaces_refuses_shared_keys():
 def test_check_values_rejects_what_cannot_be_converted():
     space, place = elements.Space(np.float32, (2,), -5, 5), f"{__file__}:"
     for value, words in [
-        ([np.nan, 0], r"'value' is not finite: nan at \[0\], at step 0, .*divisions"),
+        (
+            [np.nan, 0],
+            r"'value' is not finite: nan at \[0\], at step 0, .*division by zero",
+        ),
         ([9.0, 0], r"'value' is outside of -5 to 5: 9.0 at \[0\]"),
         ([0.0, 0, 0], r"'value' has shape \(3,\)"),
     ]:

@@ -6,9 +6,10 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from embodied import rpc
 from embodied.run.parallel import feed as feed_module
 from embodied.run.parallel import routing
-from embodied.run.parallel.feed import StepFeed, copied, size
+from embodied.run.parallel.feed import StepFeed, copied, flush, size
 
 WAIT = 20.0  # Seconds until a thread that should continue has failed.
 
@@ -201,3 +202,26 @@ def test_an_error_of_the_program_is_raised(ends, start_feed):
         feed.flush(WAIT)
     with pytest.raises(KeyError, match="a mistake"):
         ends.store(feed)
+
+
+def test_a_logger_without_room_is_not_waited_for():
+    def reject(steps):
+        future = Future()
+        future.set_exception(rpc.RemoteError("tran", "DiskFullError", "no room", ""))
+        return future
+
+    feed = StepFeed(reject, answered({}), answered({"steps": [{}], "complete": True}))
+    assert not flush(feed, lambda: 60.0)
+    assert feed.is_rejected()
+    feed.close()
+
+
+def answered(value):
+    """A call that returns a value at once."""
+
+    def call(*args):
+        future = Future()
+        future.set_result(value)
+        return future
+
+    return call

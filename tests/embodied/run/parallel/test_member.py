@@ -198,7 +198,9 @@ def test_other_spaces_are_rejected(training, ctx):
     with pytest.raises(rpc.RemoteError, match=r"'act_cont': float32.* instead of no"):
         member.describe(training.invitation, ENV, other)
     entry = ENTRY._replace(spaces=other)
-    with pytest.raises(FinalError, match="rejects guest: it is not the environment"):
+    with pytest.raises(
+        FinalError, match="rejects guest: its environment is not that of the run"
+    ):
         joined_env(make_env, training.invitation, entry, ctx=ctx)
 
 

@@ -1,10 +1,12 @@
 """Members: numbers of environments, incarnations, leases, and the end of the run."""
 
+import errno
 import itertools
 import json
 
 import pytest
 
+from embodied.core import disk
 from embodied.run.parallel import connections, membership
 from embodied.run.parallel.membership import (
     ENV,
@@ -222,3 +224,19 @@ def test_a_rejected_join_leaves_the_member_as_it_was(tmp_path):
         members.join("env", "one", 2, numbers=[7, 8])
     assert members.renew("env", "one")
     assert members.join("env", "one", 2).numbers == member.numbers
+
+
+def test_a_join_on_a_full_disk_changes_nothing(members, path, monkeypatch):
+    before = members.join(ENV, "one", 2)
+
+    def fail(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(membership.files, "write_text", fail)
+        for name in ("one", "two"):
+            with pytest.raises(disk.DiskFullError, match="the numbers of a member"):
+                members.join(ENV, name, 2)
+    assert members.renew(ENV, "one")
+    assert not members.renew(ENV, "two")
+    assert membership.read(path) == {"one": before.numbers}

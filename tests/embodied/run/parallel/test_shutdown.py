@@ -1,11 +1,14 @@
 """The end of the run for roles and environments of other supervisors."""
 
+import contextlib
 import threading
 
 import pytest
 
 from embodied import rpc
+from embodied.core.checkpoint import Checkpoint
 from embodied.process.context import StoppedError
+from embodied.run import restore
 from embodied.run.parallel import connections, shutdown
 from embodied.run.parallel.shutdown import Departures
 from embodied.run.settings import RunSettings
@@ -140,3 +143,24 @@ def test_a_role_that_waits_for_another_can_be_stopped(tmp_path, start, ctx):
     ctx.request_stop()
     thread.join(20)
     assert len(errors) == 1
+
+
+def test_what_is_saved_of_a_damaged_checkpoint(tmp_path):
+    """Shutdown continues with the other roles all the same."""
+    args = RunSettings.of({"logdir": str(tmp_path)})
+    saved = Checkpoint(restore.directory(args), {"learner": Learner()})
+    with contextlib.closing(saved):
+        saved.save(wait=True)
+        text = shutdown.describe_saved("agent", args)
+        assert "step 7, update 3" in text
+        (meta,) = restore.directory(args).glob("*/meta.json")
+        meta.write_text(meta.read_text() + " ")
+    assert shutdown.describe_saved("agent", args) == ""
+
+
+class Learner:
+    def save(self):
+        return {"step": 7, "updates": 3}
+
+    def load(self, data):
+        assert data == self.save()
