@@ -33,7 +33,7 @@ from embodied.run.settings import Given, RunSettings
 FLUSH_EVERY = 1.0  # Seconds between looks whether the replay can take the last steps.
 CLOSE_TIMEOUT = 5.0  # Seconds to wait for policy calls that run at the end.
 UNLOGGED = (
-    "The logger did not take the last steps: the next start of the run logs them."
+    "The logger did not take the last steps: the replay or the next start sends them."
 )
 
 
