@@ -83,5 +83,4 @@ def test_the_end_on_a_full_disk_is_reported_and_the_run_resumes(disk, full):
     again = Run(disk.logdir)
     again.wait_episodes(len(full.scores()) + 8)
     assert again.stop() == 0, again.output
-    # Steps that had room in the replay, but none in the logger, have no score.
-    check_counts(again, untold=64 * 5 // 20, agents=1)
+    check_counts(again, agents=1)
