@@ -12,7 +12,7 @@ from dreamerv3.benchmarking import api, display, local, schedule
 from dreamerv3.benchmarking.jobs import Job
 from dreamerv3.benchmarking.schedule import Progress
 from dreamerv3.settings import config, flags
-from dreamerv3.settings.config import Problem
+from dreamerv3.settings.config import ConfigError, Problem
 
 CORES = 4  # Of a CPU for each training at the same time.
 
@@ -26,9 +26,9 @@ def run(blocks: config.Blocks, typed: flags.Flags, problems: list[Problem]) -> b
     jobs = make(blocks, typed, problems)
     progress = Progress(jobs, slots())
     if typed.dry_run:
-        print(
-            "\n".join(f"{job.name}: {progress.state(job)}, {job.typed}" for job in jobs)
-        )
+        for job in jobs:
+            print(f"{job.name}: {progress.state(job)}, {job.typed}")
+        print(main.DRY_RUN)
         return True
     runner = local.LocalRunner(progress.slots)
     with api.terminable(), display.shown(progress) as show:
@@ -48,7 +48,14 @@ def make(
     if script not in main.TRAINING:
         remedy = f"use --script {' or '.join(main.TRAINING)}"
         problems.append(Problem("script", script, "does not train", remedy))
-    values, _ = main.resolve(blocks, typed, problems)
+    if "run.duration" in typed.values:
+        rule = "cannot be combined with --seeds, which end at the same step"
+        problems.append(Problem("run.duration", "", rule, "give --run.steps"))
+    values, saved = main.resolve(blocks, typed, problems)
+    if saved:
+        rule = "holds a run, and each seed needs a directory of its own"
+        problem = Problem("logdir", values["logdir"], rule, "give another directory")
+        raise ConfigError([problem])
     folder = pathlib.Path(values["logdir"]).absolute()
     words = ["--configs", *typed.configs] if typed.configs else []
     for key, given in typed.values.items():

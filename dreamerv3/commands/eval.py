@@ -232,9 +232,10 @@ def picture(env: base.Env, obs: base.Step) -> np.ndarray:
     for key, space in env.obs_space.items():
         if len(space.shape) == 3 and space.dtype == np.uint8:
             return video.to_pixels(obs[key])
+    keys = sorted(key for key in env.obs_space if key not in base.special_spaces())
     raise CommandError(
-        "--video needs pictures, but the environment has no image among its "
-        f"observations {sorted(env.obs_space)} and renders none; give your class a "
+        "there are no pictures to show: the environment has no image among its "
+        f"observations {keys} and renders none; give your class a "
         'render() that returns an array, and its constructor render_mode="rgb_array" '
         "if it is one of Gymnasium's"
     )

@@ -155,7 +155,12 @@ class Gymnasium(base.Env):
         return self._action.encode(action)
 
     def render(self) -> np.ndarray | None:
-        image = self._draw() if self._env.render_mode == "rgb_array" else None
+        if self._env.render_mode != "rgb_array":
+            return None
+        try:
+            image = self._draw()
+        except NotImplementedError:  # The class takes a mode, but draws nothing.
+            return None
         return image if isinstance(image, np.ndarray) else None
 
     def close(self) -> None:

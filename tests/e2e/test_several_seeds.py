@@ -37,3 +37,6 @@ def test_mistakes(tmp_path):
     flags = [*FLAGS, "--logdir", tmp_path, "--seeds", 0, 1]
     assert "is set by --seeds" in refused(*flags, "--seed", 3)
     assert "does not train" in refused(*flags, "--script", "parallel_envs")
+    assert "cannot be combined" in refused(*flags, "--run.duration", 5)
+    assert call(*FLAGS, "--logdir", tmp_path).returncode == 0
+    assert "holds a run" in refused(*FLAGS, "--logdir", tmp_path, "--seeds", 0, 1)

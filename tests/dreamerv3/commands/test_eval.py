@@ -167,7 +167,7 @@ def test_missing_pictures_are_found_before_the_episodes(logdir, monkeypatch):
 
     monkeypatch.setattr(command, "scores", no_scores)
     monkeypatch.setattr(command, "make_shown", lambda *args: Blind())
-    with pytest.raises(CommandError, match="--video needs pictures"):
+    with pytest.raises(CommandError, match="no pictures to show"):
         command.run([str(logdir), "--video", "out.mp4"])
 
 

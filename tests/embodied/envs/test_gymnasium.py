@@ -261,6 +261,15 @@ def test_kwargs_as_json_or_dictionary():
         assert env.obs_space["obs"].high == 64
 
 
+def test_a_class_that_takes_a_render_mode_but_draws_nothing():
+    class Blind(Fake):
+        def render(self):
+            raise NotImplementedError
+
+    env = Gymnasium(Blind(gs.Box(0, 1, (2,)), gs.Discrete(2)))
+    assert env.render() is None
+
+
 def test_same_seed_same_episode_also_with_render():
     def rollout(seed):
         env = envs.make("gym_CartPole-v1", seed=seed, render=True)
