@@ -15,7 +15,7 @@ class Written:
     """
 
     def __init__(self, logger: elements.Logger):
-        self._outputs = logger.outputs
+        self._outputs = getattr(logger, "outputs", ())  # None of a user's own logger.
 
     def save(self) -> list[Any]:
         return [o.save() if hasattr(o, "save") else None for o in self._outputs]

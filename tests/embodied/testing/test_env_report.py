@@ -74,7 +74,7 @@ BAD_SPACES = {
         "obs_space": {"reward": elements.Space(np.float32, (1,))}
     },
     "in both": {"act_space": {"vector": elements.Space(np.float32)}},
-    "mean something else": {"obs_space": {"seq": elements.Space(np.float32)}},
+    "are reserved": {"obs_space": {"seq": elements.Space(np.float32)}},
 }
 
 
