@@ -28,7 +28,7 @@ class LastAnswers:
 
     Clients resend a step after a reconnect. The policy must not advance twice, so a
     repeated step gets its cached reply. An environment whose current episode began
-    under an earlier actor is told to reset.
+    under an earlier actor has to reset.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LastAnswers:
     ) -> base.Batch:
         """Replies to all rows: `reply` for new ones, cached replies for the rest.
 
-        A row without a cached reply is told to reset.
+        A row without a cached reply has to reset.
         """
         full = {
             key: np.zeros((len(envids), *value.shape[1:]), value.dtype)
