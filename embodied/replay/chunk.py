@@ -97,10 +97,10 @@ class Chunk:
         self.fill += 1
         return row
 
-    def write(self, row: int, blocks: list[np.ndarray], index: int) -> None:
-        """Fill a row with row `index` of blocks as `StepEncoder.encode` makes them."""
-        for block, other in zip(self._rows, blocks, strict=True):
-            block[row] = other[index]
+    def write(self, row: int, step: tuple[np.ndarray, ...]) -> None:
+        """Fill a row with a step as `StepEncoder.encode` makes it."""
+        for block, value in zip(self._rows, step, strict=True):
+            block[row] = value  # Copies its bytes, whatever its dtype.
 
     def commit(self, row: int, order: int) -> None:
         """Mark a row as stored."""

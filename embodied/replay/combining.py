@@ -34,7 +34,8 @@ class CombiningLock:
             return self._wait(_Call(functools.partial(function, *args, **kwargs)))
         try:
             result = function(*args, **kwargs)
-            self._run_calls()
+            if self._calls:
+                self._run_calls()
         finally:
             self._release()
         return result

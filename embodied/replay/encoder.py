@@ -13,7 +13,6 @@ from embodied.replay.layout import (
     PRIORITY,
     Records,
     Schema,
-    as_rows,
     describe,
     make_schema,
 )
@@ -29,8 +28,7 @@ class Target(NamedTuple):
     name: str
     dtype: np.dtype
     shape: tuple[int, ...]
-    view: np.ndarray | None  # Part of the records, for a small key.
-    row: np.dtype  # A whole value as one element, for a large key.
+    view: np.ndarray | None  # Part of the records; None for a large key.
 
 
 class StepEncoder:
@@ -44,38 +42,37 @@ class StepEncoder:
 
     def encode(
         self, steps: Mapping[str, Any], count: int | None = None
-    ) -> list[np.ndarray]:
-        """Rows [count] of the records, then of each large key.
+    ) -> list[tuple[np.ndarray, ...]]:
+        """For each step the bytes of its record, then the value of each large key.
 
-        Leaves are [count, ...], or those of a single step if `count` is None. The
-        rows are valid until the next call. Raises if the steps do not fit the schema.
+        Leaves are [count, ...], or those of a single step if `count` is None. Records
+        are valid until the next call. Raises if the steps do not fit the schema.
         """
-        if stored_keys(tuple(steps)) != self._keys:
+        if steps.keys() != self._keys and stored_keys(tuple(steps)) != self._keys:
             raise self._mismatch(steps, count)
         records, targets = self._prepared(count)
-        rows = [records]
-        for name, dtype, shape, view, row in targets:
+        blocks = [records]
+        for name, dtype, shape, view in targets:
             value = steps[name]
             if getattr(value, "dtype", None) is not dtype or value.shape != shape:
                 value = self._convert(value, dtype, shape, steps, count)
             if view is None:
-                rows.append(np.ndarray(records.shape, row, np.ascontiguousarray(value)))
+                blocks.append(np.ascontiguousarray(value))
             else:
-                view[...] = value
-        return rows
+                view[()] = value
+        return [tuple(blocks)] if count is None else list(zip(*blocks, strict=True))
 
     def _prepare(self, count: int | None) -> tuple[np.ndarray, list[Target]]:
-        """Rows of records to fill, and the target of each key."""
+        """Bytes of records to fill, and the target of each key."""
         lead = () if count is None else (count,)
-        buffer = np.zeros((count or 1, self.records.nbytes), np.uint8)
+        records = np.zeros((*lead, self.records.nbytes), np.uint8)
         targets = []
         for field in self.schema:
             shape, view = (*lead, *field.shape), None
             if field in self.records.small:
-                view = self.records.column(buffer, field).reshape(shape)
-            row = np.dtype(f"V{field.nbytes}")
-            targets.append(Target(field.name, field.dtype, shape, view, row))
-        return as_rows(buffer), targets
+                view = self.records.column(records, field)
+            targets.append(Target(field.name, field.dtype, shape, view))
+        return records, targets
 
     def _convert(
         self,

@@ -103,7 +103,7 @@ class Records:
         """The view of one key in records [..., nbytes]."""
         offset = self.offsets[field.name]
         part = records[..., offset : offset + field.nbytes]
-        return part.view(field.dtype).reshape(*records.shape[:-1], *field.shape)
+        return part.view(field.dtype).reshape((*records.shape[:-1], *field.shape))
 
 
 def as_rows(block: Any) -> Any:

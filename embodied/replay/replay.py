@@ -244,8 +244,8 @@ class Replay(base.Replay):
         if self._closed:
             raise ReplayClosedError(f"{self.name} is closed")
         encoder = self._encoder or StepEncoder(infer_schema(steps, count))
-        blocks = encoder.encode(steps, count)
-        placements = self._write(blocks, workers, seqs, encoder.schema)
+        encoded = encoder.encode(steps, count)
+        placements = self._write(encoded, workers, seqs, encoder.schema)
         with self._lock:
             self._encoder = encoder
             self._counts["inserts"] += len(placements)
@@ -263,7 +263,7 @@ class Replay(base.Replay):
 
     def _write(
         self,
-        blocks: list[np.ndarray],
+        steps: list[tuple[np.ndarray, ...]],
         workers: Sequence[int],
         seqs: Sequence[int | None],
         schema: Schema,
@@ -279,7 +279,7 @@ class Replay(base.Replay):
                     placements.append(placement)
                     _, chunk, row, _ = placement
                     with store.limit.hold(chunk):
-                        chunk.write(row, blocks, i)
+                        chunk.write(row, steps[i])
         except BaseException:
             for writer, chunk, row, _ in reversed(placements):
                 writer.undo(chunk, row, store)

@@ -265,12 +265,23 @@ def test_overhead_per_step_is_small(tmp_path):
     replay.close()
 
 
+def test_values_of_any_memory_layout_are_stored_whole():
+    image = np.arange(2 * 32 * 16, dtype=np.int32).reshape(2, 32, 16)
+    strided = np.asfortranarray(image)
+    replay = Replay(length=1, capacity=10, chunksize=4)
+    replay.add({"image": strided[0]}, 0)
+    replay.add_batch({"image": strided}, [0, 1])
+    found = {x.tobytes() for x in replay.sample(64)["image"][:, 0]}
+    assert found == {x.tobytes() for x in image}
+    replay.close()
+
+
 def test_interrupted_add_leaves_no_hole(tmp_path, monkeypatch):
     replay = Replay(length=2, capacity=10, directory=tmp_path, chunksize=4)
     fill(replay, 1, 4)
     real = Chunk.write
 
-    def interrupted(self, row, blocks, index):
+    def interrupted(self, row, step):
         raise KeyboardInterrupt
 
     for index in range(4, 7):
