@@ -17,7 +17,7 @@ from embodied.envs import registry
 from embodied.rpc import AddressError, KeyFileError
 from embodied.rpc import address as addresses
 from embodied.rpc.keys import SERVER_FILE, load_client, load_server
-from embodied.run.parallel import connections, launch
+from embodied.run.parallel import launch, run_keys
 from embodied.run.parallel.member import WILDCARDS
 
 COORDINATOR = "run.coordinator_addr"
@@ -48,7 +48,7 @@ REMOTE = {
 }
 LOADERS: dict[str, Callable[[pathlib.Path], Any]] = {
     SERVER_FILE: load_server,
-    **{f"{name}.json": bind(load_client, name=name) for name in connections.CLIENTS},
+    **{f"{name}.json": bind(load_client, name=name) for name in run_keys.CLIENTS},
 }
 
 
@@ -266,7 +266,7 @@ def _check_keys(values: Flat) -> list[Problem]:
 
 def _client_file(key: str) -> str:
     """The file of the keys with which a script calls an address."""
-    return f"{connections.ENV if key == ACTOR else connections.CORE}.json"
+    return f"{run_keys.ENV if key == ACTOR else run_keys.CORE}.json"
 
 
 def _wanted_keys(values: Flat, directory: pathlib.Path) -> dict[str, str]:

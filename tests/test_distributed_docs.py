@@ -13,7 +13,7 @@ from dreamerv3.settings import config as settings
 from dreamerv3.settings import flags, rules
 from embodied import rpc
 from embodied.cluster import discovery
-from embodied.run.parallel import connections
+from embodied.run.parallel import run_keys
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "distributed.md"
 BLOCK = re.compile(r"^```(sh|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -60,7 +60,7 @@ def test_a_command_is_accepted(command, tmp_path, monkeypatch, capsys):
         keys.run([str(tmp_path / "keys"), *command[2:]])
         assert "env.json" in capsys.readouterr().out
         return
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     if command[0] == "join":
         words = [word.replace("~", str(tmp_path)) for word in command[1:]]
         words = [word.replace("/tmp/far/keys", f"{tmp_path}/keys") for word in words]

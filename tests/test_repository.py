@@ -37,3 +37,18 @@ def test_changelog_lists_releases_in_groups():
         assert not intro.partition("\n")[2].strip(), "entries belong to a group"
         assert set(names) <= GROUPS
         assert len(names) == len(set(names)), "each group comes once"
+
+
+def test_the_workflow_runs_what_a_merge_needs():
+    workflow = YAML(typ="safe").load(ROOT / ".github/workflows/ci.yml")
+    commands = [step.get("run", "") for step in workflow["jobs"]["run"]["steps"]]
+    assert sum(".ci/run" in command for command in commands) == 1
+    assert (ROOT / ".ci/run").exists()
+
+
+def test_the_citation_names_this_release():
+    citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["version"] == project["version"]
+    dated = f"## [{citation['version']}] - {citation['date-released']}"
+    assert dated in (ROOT / "CHANGELOG.md").read_text()

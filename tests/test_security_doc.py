@@ -10,7 +10,13 @@ from dreamerv3.viewing import local as viewer
 from embodied import rpc
 from embodied.core import machine
 from embodied.rpc import channel, dispatcher, encoding
-from embodied.run.parallel import connections, coordinator, ensemble, launch, membership
+from embodied.run.parallel import (
+    coordinator,
+    ensemble,
+    launch,
+    membership,
+    run_keys,
+)
 from embodied.run.settings import RunSettings
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -68,8 +74,8 @@ def test_the_limits_are_those_of_the_code():
 
 def test_every_key_has_its_row():
     rows = re.findall(r"^\| `(\w+)\.json` \|", TEXT, re.MULTILINE)
-    assert sorted(rows) == sorted([*connections.CLIENTS, "server"])
-    assert coordinator.ROLES.keys() == set(connections.CLIENTS)
+    assert sorted(rows) == sorted([*run_keys.CLIENTS, "server"])
+    assert coordinator.ROLES.keys() == set(run_keys.CLIENTS)
 
 
 def test_the_viewer_is_on_this_machine_only():
@@ -81,11 +87,11 @@ def test_a_revoked_key_opens_nothing(tmp_path):
     settings = {"logdir": str(tmp_path), "coordinator_addr": "tcp://10.0.0.5:7000"}
     args = RunSettings.of(settings)
     launch.provide_keys(args)
-    old = connections.client_keys(args, connections.ENV)
+    old = run_keys.client_keys(args, run_keys.ENV)
     address = call(args, old)
     shutil.move(tmp_path / "keys", tmp_path / "revoked")
     launch.provide_keys(args)
-    new = connections.client_keys(args, connections.ENV)
+    new = run_keys.client_keys(args, run_keys.ENV)
     call(args, new, address)
     with pytest.raises((rpc.HandshakeError, TimeoutError)):
         call(args, old, address)
@@ -93,7 +99,7 @@ def test_a_revoked_key_opens_nothing(tmp_path):
 
 def call(args, keys, address="tcp://127.0.0.1:{auto}"):
     """Call a server that reads the keys of the run now; returns its address."""
-    server = rpc.Server(address, keys=connections.server_keys(args, connections.ENV))
+    server = rpc.Server(address, keys=run_keys.server_keys(args, run_keys.ENV))
     server.bind("ping", len)
     server.start(block=False)
     try:

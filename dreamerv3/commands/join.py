@@ -27,9 +27,12 @@ from embodied.run.parallel import (
     follower,
     member,
     placed,
+    roles,
+    run_keys,
 )
 from embodied.run.parallel.env import joined_env
-from embodied.run.parallel.membership import ENV, LEARNER, MAX_COUNT
+from embodied.run.parallel.membership import MAX_COUNT
+from embodied.run.parallel.roles import ENV, LEARNER
 
 DESCRIPTION = """\
 Join a run on another machine with the key of a role. Waits for the run, rejoins after
@@ -50,10 +53,10 @@ The first makes the keys, in LOGDIR/keys. On one machine, give its log directory
 of an address: dreamerv3 join LOGDIR env --task bounce_32
 """
 KEYS = {
-    ENV: connections.ENV,
-    coordinator.REPLAY: connections.CORE,
-    coordinator.LOGGER: connections.CORE,
-    LEARNER: connections.LEARNER,
+    ENV: run_keys.ENV,
+    roles.REPLAY: run_keys.CORE,
+    roles.LOGGER: run_keys.CORE,
+    LEARNER: run_keys.LEARNER,
 }
 STEP_TIMEOUT = 300.0  # Seconds for a step, or for making the environments.
 BUDGET = 20  # Failures of a learner in five minutes: each restart of the run is one.
@@ -114,7 +117,7 @@ def check_flags(args: argparse.Namespace, rest: Sequence[str]) -> None:
         raise CommandError(
             f"{args.role} takes the settings of the run; leave out {flags}"
         )
-    needs_logdir = args.role in (coordinator.REPLAY, coordinator.LOGGER)
+    needs_logdir = args.role in (roles.REPLAY, roles.LOGGER)
     if needs_logdir and not args.logdir:
         raise CommandError(f"{args.role} needs --logdir, where it writes")
 
@@ -248,7 +251,7 @@ def find_keys(args: argparse.Namespace) -> str:
     given = pathlib.Path(args.key).expanduser().absolute()
     directory = given.parent if given.suffix == ".json" else given
     try:
-        rpc.load_server(directory, connections.CORE)
+        rpc.load_server(directory, run_keys.CORE)
     except rpc.KeyFileError as error:
         raise CommandError(
             f"{args.role} serves others, for which it needs server.json of the "

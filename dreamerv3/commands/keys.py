@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dreamerv3.commands.base import CommandError, run_module
 from embodied import rpc
-from embodied.run.parallel import connections
+from embodied.run.parallel import run_keys
 
 EXAMPLE = """\
 example:
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("directory", help="where to; made if it is not there")
     directory = parser.parse_args(argv).directory
     try:
-        keys = rpc.make_keys(directory, connections.CLIENTS)
+        keys = rpc.make_keys(directory, run_keys.CLIENTS)
     except (OSError, rpc.KeyFileError) as error:
         raise CommandError(str(error)) from None
     files = ", ".join(f"{name}.json" for name in keys.clients)

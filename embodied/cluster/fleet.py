@@ -17,8 +17,9 @@ from embodied.cluster import host
 from embodied.core import pickling
 from embodied.process.context import Context, FinalError
 from embodied.process.supervisor import Role
-from embodied.run.parallel import connections, member, membership
+from embodied.run.parallel import member, run_keys
 from embodied.run.parallel.env import env_roles, joined_env
+from embodied.run.parallel.roles import ENV
 from embodied.run.settings import RunSettings
 
 PATIENCE = 5.0  # Seconds in which the tasks of environments may end.
@@ -36,7 +37,7 @@ def parallel_fleet(
     connection to the cluster is lost.
     """
     ctx = ctx or Context()
-    keys = connections.client_keys(args, connections.ENV)
+    keys = run_keys.client_keys(args, run_keys.ENV)
     invitation = member.Invitation(args.coordinator_addr, keys)
     roles = joined_roles(env_roles(make_env_train, make_env_eval, args), invitation)
     ray = connect(args.ray.address)
@@ -67,7 +68,7 @@ def joined_roles(roles: Sequence[Role], invitation: member.Invitation) -> list[R
     for role in roles:
         make_env, numbers, _, is_eval, *_ = role.args
         name = f"{role.name}-{token}"
-        entry = member.Entry(membership.ENV, name, len(numbers), None, numbers)
+        entry = member.Entry(ENV, name, len(numbers), None, numbers)
         given = (make_env, invitation, entry, is_eval)
         joined.append(dataclasses.replace(role, target=joined_env, args=given))
     return joined

@@ -12,6 +12,10 @@ BLOCK = 32  # Steps compressed together: what a read decodes at least.
 LEVEL = 1  # The fastest; higher ones save little on images.
 
 
+class DamagedError(Exception):
+    """Compressed values cannot be decoded."""
+
+
 class CompressedColumn:
     """A read-only column that is decoded block by block when sliced.
 
@@ -34,7 +38,11 @@ class CompressedColumn:
 
     def _block(self, index: int) -> bytes:
         start = int(self._ends[index - 1]) if index else 0
-        return zlib.decompress(self._data[start : int(self._ends[index])].data)
+        try:
+            return zlib.decompress(self._data[start : int(self._ends[index])].data)
+        except zlib.error as error:
+            reason = f"values of '{self._field.name}' cannot be decoded ({error})"
+            raise DamagedError(reason) from error
 
 
 def compress_column(column: np.ndarray) -> bytes:

@@ -65,6 +65,14 @@ class ItemRing:
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         return self._places[ids % self._size]
 
+    def move(self, ids: np.ndarray, places: np.ndarray) -> None:
+        """Let items start elsewhere."""
+        self._places[ids % self._size] = places
+
+    def clear(self) -> None:
+        """Forget all items."""
+        self.head = self.tail
+
     def _grow(self, needed: int) -> None:
         if needed > self._size:
             ids = np.arange(self.head, self.tail)
@@ -168,6 +176,46 @@ class Index:
         dropped = self._evict(self.ring.fill(places).tolist()) + self._drop_stale()
         self.reprioritize([(x, 0, x.count) for x in self.chunks.values()])
         return dropped
+
+    def discard(self, chunk: Chunk) -> bool:
+        """Drop a damaged chunk; False if it is not there any more.
+
+        Items that need it become copies of others, drawn at random, since ids have no
+        holes. Steps that follow do not continue those before.
+        """
+        if self.chunks.get(chunk.number) is not chunk:
+            return False
+        self.writer(chunk.header.worker).interrupt(chunk)
+        ids = np.arange(self.ring.head, self.ring.tail)
+        places = self.ring[ids]
+        bad = self._touching(chunk, places)
+        if bad.all():
+            self.ring.clear()
+            self.queue.clear()
+            self._selector.change(self.ring.head, self.ring.tail)
+        elif bad.any():
+            rng = np.random.default_rng(chunk.number)
+            other = rng.choice(places[~bad], np.count_nonzero(bad))
+            self.ring.move(ids[bad], other)
+            self._count_live(other, 1)
+        self._count_live(places[bad], -1)
+        self._drop(chunk)
+        return True
+
+    def _touching(self, chunk: Chunk, places: np.ndarray) -> np.ndarray:
+        """Which items hold a step of a chunk."""
+        numbers, rows = places >> ROW_BITS, places & ROW_MASK
+        found = numbers == chunk.number
+        reach, previous = self._length - 1, chunk.prev
+        while reach > 0 and previous is not None:
+            found |= (numbers == previous.number) & (rows >= previous.size - reach)
+            reach, previous = reach - previous.size, previous.prev
+        return found
+
+    def _count_live(self, places: np.ndarray, change: int) -> None:
+        numbers, counts = np.unique(places >> ROW_BITS, return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self.chunks[number].live += change * count
 
     def _new_item(self, writer: Writer) -> int:
         """The place of the next item, whose id is the tail of the ring."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from embodied.core.base import IS_FIRST, IS_LAST, STEPID
 from embodied.replay.chunk import Chunk
+from embodied.replay.compression import DamagedError
 from embodied.replay.layout import ALIGN, Field, Records, align
 from embodied.replay.mapping import Memory, MemoryPool
 from embodied.replay.memory_limit import MemoryLimit
@@ -24,6 +25,14 @@ Todo = Iterator[tuple[int, tuple[Chunk, int]]]  # Sequence, and where it starts.
 Part = tuple[int, int, int, int, int, int]
 # Smaller batches are not worth waking up another thread.
 WORTH_SHARING = 4 << 20
+
+
+class DamagedChunkError(Exception):
+    """A chunk cannot be read, and why."""
+
+    def __init__(self, chunk: Chunk, reason: str):
+        super().__init__(f"chunk {chunk.number}: {reason}")
+        self.chunk, self.reason = chunk, reason
 
 
 class BufferPool:
@@ -140,8 +149,12 @@ class SequenceReader:
         while at < length:
             assert chunk is not None
             count = min(length - at, chunk.size - row)
-            with self._limit.hold(chunk):
-                chunk.read(blocks, (index, slice(at, at + count)), row, row + count)
+            where = (index, slice(at, at + count))
+            try:
+                with self._limit.hold(chunk):
+                    chunk.read(blocks, where, row, row + count)
+            except DamagedError as error:
+                raise DamagedChunkError(chunk, str(error)) from error
             parts.append((index, at, row, count, chunk.number, chunk.nonce))
             at += count
             chunk, row = chunk.next, 0

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -13,16 +14,18 @@ import numpy as np
 from embodied.core import base, formats
 from embodied.core.base import STEPID, Batch, Metrics, Mode, Step
 from embodied.replay import tail, writeback
+from embodied.replay.checksums import Checksums
 from embodied.replay.chunk import Chunk
 from embodied.replay.combining import CombiningLock
 from embodied.replay.compressor import Compressor
 from embodied.replay.encoder import StepEncoder, infer_schema, update_values
 from embodied.replay.index import Index
 from embodied.replay.layout import Schema
-from embodied.replay.reader import SequenceReader
+from embodied.replay.reader import DamagedChunkError, SequenceReader
 from embodied.replay.recovery import recover
 from embodied.replay.selectors import Selector, Uniform
 from embodied.replay.store import ChunkStore
+from embodied.replay.verifier import Verifier
 from embodied.replay.writer import Placement
 
 VERSION = 1
@@ -85,6 +88,13 @@ class Replay(base.Replay):
         self._compressor = Compressor(self._store) if compress and disk else None
         self._encoder: StepEncoder | None = None  # Fixed by the first step.
         self._recover(self._store.load())
+        self._checksums = Checksums(Path(directory)) if directory is not None else None
+        self._verifier: Verifier | None = None
+        if self._checksums:
+            self._verifier = Verifier(
+                self._checksums, self._store.limit, self._chunks, self._discard
+            )
+            self._verifier.start()
 
     def __len__(self) -> int:
         return len(self._index)
@@ -132,15 +142,14 @@ class Replay(base.Replay):
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
-        with self._ready:
-            self._wait(timeout)  # Once there are items, there always are.
-        with self._sampling:
-            with self._lock:
-                spots = self._index.draw(self._rngs[mode], batch, fresh=mode == "train")
-                self._counts["samples"] += batch
-                encoder = self._encoder
-            assert encoder is not None
-            return self._reader.read(spots, encoder.records, self.length)
+        while True:
+            with self._ready:
+                self._wait(timeout)
+            try:
+                if (drawn := self._sample(batch, mode)) is not None:
+                    return drawn
+            except DamagedChunkError as error:
+                self._discard(error.chunk, error.reason)
 
     def newest(self) -> dict[int, int]:
         """The sequence number of the last step of each worker."""
@@ -174,6 +183,8 @@ class Replay(base.Replay):
         stepid = np.asarray(data[STEPID])
         values = update_values(data, self._encoder.schema, stepid.shape[:-1])
         flat = stepid.reshape(-1, stepid.shape[-1])
+        if self._checksums:
+            self._checksums.exclude(values)
         written, changed = writeback.write(
             self._store, self._index.chunks, flat, values
         )
@@ -217,9 +228,7 @@ class Replay(base.Replay):
         """Wait for compression and sync to disk, safe against power loss."""
         if self._compressor:
             self._compressor.join()
-        with self._lock:
-            chunks = list(self._index.chunks.values())
-        for chunk in chunks:
+        for chunk in self._chunks():
             if chunk.mapped is not None:
                 chunk.mapped.sync()
 
@@ -228,10 +237,43 @@ class Replay(base.Replay):
         self._adding.run(self._refuse)
         if self._compressor:
             self._compressor.close()
+        if self._verifier:
+            self._verifier.close()
         for chunk in list(self._index.chunks.values()):
             chunk.seal()
         self._reader.close()
         self._store.close()
+
+    def verify(self, timeout: float | None = None) -> bool:
+        """Wait until all steps of an earlier process were compared with checksums."""
+        return self._verifier is None or self._verifier.join(timeout)
+
+    def _sample(self, batch: int, mode: Mode) -> Batch | None:
+        """Sequences, or None if damage has left no items."""
+        with self._sampling:
+            with self._lock:
+                if not len(self._index):
+                    return None
+                spots = self._index.draw(self._rngs[mode], batch, fresh=mode == "train")
+                self._counts["samples"] += batch
+                encoder = self._encoder
+            assert encoder is not None
+            return self._reader.read(spots, encoder.records, self.length)
+
+    def _chunks(self) -> list[Chunk]:
+        with self._lock:
+            return list(self._index.chunks.values())
+
+    def _discard(self, chunk: Chunk, reason: str) -> None:
+        """Drop a damaged chunk and report it."""
+
+        def discard() -> None:
+            with self._lock:
+                known = self._index.discard(chunk)
+            if known:
+                self._store.set_aside(chunk, reason)
+
+        self._adding.run(discard)  # Not between the two halves of an insert.
 
     def _add(
         self,
@@ -287,9 +329,7 @@ class Replay(base.Replay):
         return placements
 
     def _save(self) -> dict[str, Any]:
-        with self._lock:
-            chunks = list(self._index.chunks.values())
-        dumped = self._store.dump(chunks)
+        dumped = self._store.dump(self._chunks())
         return {"version": VERSION, "order": self._index.order, "chunks": dumped}
 
     def _load(self, data: Any) -> None:

@@ -21,7 +21,7 @@ from embodied.replay.memory_limit import MemoryLimit
 
 log = logging.getLogger(__name__)
 
-SUFFIX = ".chunk"
+SUFFIX, DAMAGED = ".chunk", ".damaged"
 LOCKFILE = "lock"
 
 
@@ -138,6 +138,19 @@ class ChunkStore:
         name = chunk if isinstance(chunk, str) else _file_name(chunk)
         self.skipped.append(name)
         log.warning("Skipping %s in %s: %s", name, self.directory, reason)
+
+    def set_aside(self, chunk: Chunk, reason: str) -> None:
+        """Report a damaged chunk and rename its file: it is not loaded again."""
+        path = self.path(chunk.number)
+        assert path is not None
+        chunk.seal()
+        with chunk.lock:
+            chunk.gone = True
+            path.rename(path.with_suffix(DAMAGED))
+        self.limit.forget(chunk)
+        self.skipped.append(path.name)
+        text = "%s is damaged: %s. Its %s steps are dropped; the file is now %s."
+        log.warning(text, path, reason, chunk.count, path.with_suffix(DAMAGED).name)
 
     def close(self) -> None:
         """Let another process open the directory."""

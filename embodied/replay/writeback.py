@@ -9,7 +9,7 @@ import numpy as np
 
 from embodied.replay import compressor
 from embodied.replay.chunk import Chunk
-from embodied.replay.compression import CompressedColumn
+from embodied.replay.compression import CompressedColumn, DamagedError
 from embodied.replay.layout import PRIORITY
 from embodied.replay.store import ChunkStore
 
@@ -39,8 +39,11 @@ def write(
         lo, hi = int(row[begin]), int(row[end - 1]) + 1
         if lo < 0 or hi > chunk.count:
             continue
-        with store.limit.hold(chunk):
-            _write(store, chunk, slice(lo, hi), values, slice(begin, end))
+        try:
+            with store.limit.hold(chunk):
+                _write(store, chunk, slice(lo, hi), values, slice(begin, end))
+        except DamagedError:  # The next one who reads the chunk reports and drops it.
+            continue
         written += hi - lo
         if PRIORITY in values:
             changed.append((chunk, lo, hi))

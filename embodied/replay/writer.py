@@ -101,6 +101,14 @@ class Writer:
             self.chunk = None
         self._forget_windows()
 
+    def interrupt(self, chunk: Chunk) -> None:
+        """End the segment if what follows would share a window with a chunk."""
+        pending = self.window[0] if self.window else self.chunk
+        while pending is not None and pending is not chunk:
+            pending = pending.next
+        if pending is not None:
+            self.end_segment()
+
     def _enter(self, chunk: Chunk) -> None:
         """Link a new chunk to the one before, or start a new segment with it."""
         previous = chunk.prev

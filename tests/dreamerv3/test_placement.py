@@ -9,7 +9,7 @@ from dreamerv3.main import SCRIPTS, place
 from dreamerv3.settings import config
 from embodied import rpc
 from embodied.cluster import discovery
-from embodied.run.parallel import connections
+from embodied.run.parallel import run_keys
 from embodied.run.settings import RunSettings
 
 DEFAULTS = config.read_blocks().defaults
@@ -134,7 +134,7 @@ def test_keys_must_be_there(script, tmp_path):
     (problem,) = check(script=script, **ADDRESSES, **keys)
     assert (problem.key, problem.value) == ("run.key_dir", str(tmp_path / "keys"))
     assert "dreamerv3 keys" in problem.remedy
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     assert check(script=script, **ADDRESSES, **keys) == []
     (tmp_path / "keys" / "server.json").unlink()  # As where only clients run.
     serves = bool(placement.SCRIPTS[script].serves)
@@ -150,7 +150,7 @@ def test_keys_that_were_named_must_be_there_on_one_machine_too(tmp_path):
 def test_bad_keys_are_found_before_anything_starts(script, tmp_path):
     keys = tmp_path / "keys"
     flags = {"script": script, "run.key_dir": str(keys), **ADDRESSES}
-    rpc.make_keys(keys, connections.CLIENTS)
+    rpc.make_keys(keys, run_keys.CLIENTS)
     assert check(**flags) == []
     for name in placement.LOADERS:
         (keys / name).write_text("torn")
@@ -163,7 +163,7 @@ def test_bad_keys_are_found_before_anything_starts(script, tmp_path):
 def test_a_run_needs_all_files_once_there_is_a_directory(tmp_path, name):
     flags = {"logdir": str(tmp_path), **ADDRESSES}
     assert check(**flags) == []  # It will make them.
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     assert check(**flags) == []
     (tmp_path / "keys" / name).unlink()
     (problem,) = check(**flags)

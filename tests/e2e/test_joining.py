@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from embodied import rpc
-from embodied.run.parallel import connections
+from embodied.run.parallel import run_keys
 from tests.e2e.command import ROOT, Command, wait_for
 from tests.e2e.test_placed import Cluster, check_ends
 
@@ -37,7 +37,7 @@ class JoinedRun(Cluster):
         super().__init__(directory, "--replay.size", 10**6, explicit=False)
         self.program = program
         self.keys = directory / "keys"
-        rpc.make_keys(self.keys, connections.CLIENTS)
+        rpc.make_keys(self.keys, run_keys.CLIENTS)
         address = rpc.resolve("tcp://127.0.0.1:{auto}")
         self.flags += ["--run.key_dir", self.keys, "--run.coordinator_addr", address]
         self.address = address.removeprefix("tcp://")

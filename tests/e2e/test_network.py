@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from embodied import rpc
-from embodied.run.parallel import connections
+from embodied.run.parallel import run_keys
 from tests.e2e.command import ROOT, Command, logged_step, ports, rows, wait_for
 from tests.e2e.machines import Machine, namespaces
 
@@ -103,7 +103,7 @@ def run_python(machine, code, *args):
 
 def test_environments_on_another_machine(machines, tmp_path, start):
     here, there = machines
-    keys = rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    keys = rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     (tmp_path / "copied").mkdir(mode=0o700)
     shutil.copy(tmp_path / "keys" / "env.json", tmp_path / "copied")
     shared = [*FLAGS, *ports_of(here)]

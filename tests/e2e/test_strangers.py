@@ -13,7 +13,7 @@ import zmq
 
 from embodied import rpc
 from embodied.rpc import protocol
-from embodied.run.parallel import connections, routing
+from embodied.run.parallel import routing, run_keys
 from tests.e2e.command import Command, ports, rows, wait_for
 
 pytestmark = pytest.mark.slow
@@ -144,7 +144,7 @@ def test_idle_connections_do_not_exhaust_descriptors(tmp_path):
     """More than the descriptors of launcher and agent, at both of their ports."""
     flags = ["--configs", "debug", "--random_agent", "--task", "dummy_disc"]
     flags += ["--logdir", tmp_path / "run", "--run.key_dir", tmp_path / "keys"]
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     names = ("actor", "coordinator")
     places = [rpc.resolve("tcp://127.0.0.1:{auto}") for _ in names]
     for name, place in zip(names, places, strict=True):

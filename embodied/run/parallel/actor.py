@@ -21,7 +21,9 @@ from embodied.run.parallel import (
     bottleneck,
     connections,
     issued,
+    metrics_client,
     routing,
+    run_keys,
     shutdown,
 )
 from embodied.run.parallel.answers import LastAnswers
@@ -51,7 +53,7 @@ def parallel_actor(
     args, ctx = RunSettings.of(args), ctx or Context.of(barrier)
     barrier.wait()  # The learner has restored its checkpoint.
     replay = connections.connect(args.replay_addr, "actor", args, ctx)
-    logger = connections.LoggerLink("actor", args, ctx)
+    logger = metrics_client.LoggerLink("actor", args, ctx)
     state = replay.take_over(ctx.first_number).result()
     # From here on, no step of an earlier actor is stored that the feed would miss.
     feed = StepFeed(logger.tran, logger.seen, replay.unlogged)
@@ -156,7 +158,7 @@ def make_server(
     numbers: issued.Issued | None = None,
 ) -> rpc.BatchServer:
     """A server, not started, that acts for environments with the right numbers."""
-    server = connections.serve(args.actor_addr, "actor", args, connections.ENV)
+    server = connections.serve(args.actor_addr, "actor", args, run_keys.ENV)
     server.bind(
         "act",
         actor.act,

@@ -15,19 +15,18 @@ import elements
 from embodied import rpc
 from embodied.core import runfiles, spacefile
 from embodied.run import restore
-from embodied.run.parallel import actor, connections
-from embodied.run.parallel.membership import ENV, ENV_LEASE, LEARNER, Members
+from embodied.run.parallel import actor, run_keys
+from embodied.run.parallel.membership import ENV_LEASE, Members
+from embodied.run.parallel.roles import AGENT, ENV, LEARNER, LOGGER, REPLAY
 from embodied.run.settings import RunSettings
 
 SOCKET = "coordinator.sock"  # In the log directory, unless an address is given.
 METHODS = ("describe", "join", "lease", "leave", "learners")
-REPLAY, LOGGER = "replay", "logger"
-AGENT = "agent"  # Leads the hosts that learn.
 # Roles that each key permits; without keys, all are permitted.
 ROLES = {
-    connections.ENV: (ENV,),
-    connections.LEARNER: (LEARNER,),
-    connections.CORE: (AGENT, REPLAY, LOGGER),
+    run_keys.ENV: (ENV,),
+    run_keys.LEARNER: (LEARNER,),
+    run_keys.CORE: (AGENT, REPLAY, LOGGER),
 }
 PATIENCE = 5.0  # Seconds in which members may learn that the run has ended.
 POLL = 0.2  # Seconds between looks whether to hurry.
@@ -207,7 +206,7 @@ def serve(args: RunSettings, issue: Callable[[], int]) -> Iterator[Coordinator]:
     first = args.envs + args.eval_envs
     members = Members(logdir / runfiles.MEMBERS, first, issue, leases)
     coordinator = Coordinator(args, members, spacefile.read(logdir))
-    keys = connections.server_keys(args, connections.ENV, connections.LEARNER)
+    keys = run_keys.server_keys(args, run_keys.ENV, run_keys.LEARNER)
     server = rpc.Server(args.coordinator_addr, "coordinator", keys=keys)
     for name in METHODS:
         server.bind(name, getattr(coordinator, name), identify=True)

@@ -21,7 +21,7 @@ from embodied import rpc
 from embodied.core.clock import Seconds
 from embodied.process.context import Context, StoppedError
 from embodied.rpc import address as addresses
-from embodied.run.parallel import connections, member
+from embodied.run.parallel import connections, member, run_keys
 from embodied.run.settings import RunSettings
 
 LARGEST = 1 << 32  # Bytes of one parameter.
@@ -166,7 +166,7 @@ def lead(args: RunSettings, ctx: Context) -> Iterator[Ensemble]:
 
 def make_server(ensemble: Ensemble, args: RunSettings) -> rpc.Server:
     """A server, not started, for the followers."""
-    keys = connections.server_keys(args, connections.LEARNER)
+    keys = run_keys.server_keys(args, run_keys.LEARNER)
     server = rpc.Server(args.learner_addr, "learner", keys=keys, max_bytes=LARGEST)
     server.bind("start", ensemble.start)
     server.bind("take", ensemble.take, workers=args.learners - 1)

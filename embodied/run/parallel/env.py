@@ -20,6 +20,7 @@ from embodied.run.parallel import (
     member,
     placed,
     routing,
+    run_keys,
 )
 from embodied.run.parallel.issued import NumberError
 from embodied.run.settings import Given, RunSettings
@@ -49,7 +50,7 @@ def parallel_env(
         stack.callback(worker.close)
         stack.enter_context(contextlib.suppress(StoppedError))  # While it waits.
         name = f"env{envids[0]}"
-        keys = keys or connections.client_keys(args, connections.ENV)
+        keys = keys or run_keys.client_keys(args, run_keys.ENV)
         client = connections.reach(args.actor_addr, keys, name, ctx, args.transport)
         stack.callback(client.close)
         worker.begin(ctx.first_number)

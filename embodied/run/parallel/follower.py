@@ -15,7 +15,7 @@ from embodied.core import base, runfiles, spacefile
 from embodied.process.context import Context, StoppedError
 from embodied.run.parallel import connections, member
 from embodied.run.parallel.ensemble import ASK_EVERY, LARGEST, LostError
-from embodied.run.parallel.membership import LEARNER
+from embodied.run.parallel.roles import LEARNER
 
 STOP_AFTER = 30.0  # Seconds until a follower that was asked to stop exits.
 

@@ -16,13 +16,13 @@ from embodied.core import base, pickling, runfiles
 from embodied.process.incarnations import Incarnations
 from embodied.process.supervisor import Role, Stop, Supervisor
 from embodied.rpc import address as addressing
-from embodied.run.parallel import connections, shutdown
+from embodied.run.parallel import connections, run_keys, shutdown
 from embodied.run.parallel.agent import parallel_agent
 from embodied.run.parallel.coordinator import Coordinator, own_socket, serve
 from embodied.run.parallel.env import env_roles
 from embodied.run.parallel.logger import parallel_logger
-from embodied.run.parallel.membership import ENV, LEARNER
 from embodied.run.parallel.replay import parallel_replay
+from embodied.run.parallel.roles import ENV, LEARNER
 from embodied.run.settings import Given, RunSettings
 
 # Stages in which roles are stopped: senders before receivers.
@@ -211,14 +211,14 @@ def provide_keys(args: RunSettings) -> None:
     Raises `KeyFileError` if existing keys are unusable.
     """
     local = all(map(addressing.is_local, addresses(args).values()))
-    directory = connections.keys_directory(args)
+    directory = run_keys.directory_of(args)
     if not local and not directory.exists():
-        rpc.make_keys(directory, connections.CLIENTS)
+        rpc.make_keys(directory, run_keys.CLIENTS)
         place = args.coordinator_addr.removeprefix("tcp://")
         elements.print(
             f"Keys of this run are in {directory}. On another machine, with the key of "
             f"its role: dreamerv3 join {place} --key FILE ROLE"
         )
-    connections.server_keys(args, *connections.CLIENTS)
-    for name in connections.CLIENTS:
-        connections.client_keys(args, name)
+    run_keys.server_keys(args, *run_keys.CLIENTS)
+    for name in run_keys.CLIENTS:
+        run_keys.client_keys(args, name)

@@ -22,7 +22,7 @@ from embodied.core.usage import Usage
 from embodied.process.context import Context, StoppedError
 from embodied.run import restore
 from embodied.run.learner import Learner, Reporter
-from embodied.run.parallel import bottleneck, connections
+from embodied.run.parallel import bottleneck, connections, metrics_client
 from embodied.run.settings import Given, RunSettings
 
 LOOKAHEAD = 2  # Batches asked for before they are needed.
@@ -40,7 +40,7 @@ def parallel_learner(
     """Restore, let the actor start, and train until asked to stop."""
     args, ctx = RunSettings.of(args), ctx or Context.of(barrier)
     client = connections.connect(args.replay_addr, "learner", args, ctx)
-    logger = connections.LoggerLink("learner", args, ctx)
+    logger = metrics_client.LoggerLink("learner", args, ctx)
     part = ctx.part("learner")
     wait = partial(ctx.wait, beat=part.beat)
     wait_last = partial(ctx.wait_last, role="replay", beat=part.beat)
@@ -86,7 +86,7 @@ def parallel_learner(
 
 
 def report(
-    learner: Learner, evaluation: Reporter, logger: connections.LoggerLink
+    learner: Learner, evaluation: Reporter, logger: metrics_client.LoggerLink
 ) -> None:
     """Log metrics and videos on replayed and on held-out data."""
     logger.add(connections.prefixed("report", learner.report()))

@@ -19,7 +19,7 @@ from embodied.core.usage import Processes, Usage
 from embodied.metrics.summary import kind
 from embodied.process.context import Context
 from embodied.run import restore
-from embodied.run.parallel import connections, routing
+from embodied.run.parallel import connections, routing, shutdown
 from embodied.run.parallel.bottleneck import SHARES, TRAINED, Bottleneck
 from embodied.run.parallel.journal import Entry, Journal
 from embodied.run.parallel.outbox import PARTIAL, STEP
@@ -42,7 +42,7 @@ def parallel_logger(
     directory = restore.directory(args, "logger")
     board = Scoreboard(connections.factory(make_logger)(), directory, args)
     server = connections.serve(args.logger_addr, "logger", args)
-    ending = connections.Ending(ctx)
+    ending = shutdown.Ending(ctx)
     server.bind("add", board.add)
     server.bind("tran", board.tran)
     server.bind("drain", board.drain)

@@ -16,9 +16,9 @@ import elements
 
 from embodied.core import disk, files, formats
 from embodied.run.parallel import connections
+from embodied.run.parallel.roles import ENV
 
 VERSION = 1  # Of the file.
-ENV, LEARNER = "env", "learner"  # Roles of members.
 ENV_LEASE = 300.0  # Seconds; an environment may be suspended for a while.
 MAX_COUNT = 1024  # Environments of one member.
 MAX_MEMBERS = 4096

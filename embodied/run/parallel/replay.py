@@ -25,8 +25,10 @@ from embodied.run.learner import MakeStream, least_steps
 from embodied.run.parallel import (
     bottleneck,
     connections,
+    metrics_client,
     outbox,
     routing,
+    shutdown,
 )
 from embodied.run.parallel.feed import StepFeed, flush
 from embodied.run.parallel.steps import receive
@@ -62,7 +64,7 @@ def parallel_replay(
     meta = restore.meta(args)
     checkpoint = Checkpoint(directory, {"replay": store}, meta=meta)
     checkpoint.load_or_save()
-    ending = connections.Ending(ctx)
+    ending = shutdown.Ending(ctx)
     server = make_server(store, ending, args)
     with contextlib.ExitStack() as stack:
         for each in (store, checkpoint):
@@ -71,7 +73,7 @@ def parallel_replay(
         stack.callback(server.close)
         stack.callback(store.turn_away)
         try:
-            logger = connections.LoggerLink("replay", args, ctx)
+            logger = metrics_client.LoggerLink("replay", args, ctx)
         except StoppedError:
             checkpoint.save(wait=True)
             raise
@@ -86,7 +88,7 @@ def parallel_replay(
 
 
 def make_server(
-    store: ReplayStore, ending: connections.Ending, args: RunSettings
+    store: ReplayStore, ending: shutdown.Ending, args: RunSettings
 ) -> rpc.Server:
     """A server, not started, with all that other roles may ask for."""
     server = connections.serve(args.replay_addr, "replay", args)
@@ -100,7 +102,7 @@ def serve(
     server: rpc.Server,
     store: ReplayStore,
     checkpoint: Checkpoint,
-    logger: connections.LoggerLink,
+    logger: metrics_client.LoggerLink,
     args: RunSettings,
     ctx: Context,
 ) -> None:
@@ -117,7 +119,7 @@ def serve(
             checkpoint.save()
 
 
-def send_unlogged(store: ReplayStore, logger: connections.LoggerLink) -> None:
+def send_unlogged(store: ReplayStore, logger: metrics_client.LoggerLink) -> None:
     """Send the logger the steps that it lacks, if the agent died before it did."""
 
     def unlogged(seen: base.Batch) -> Future:

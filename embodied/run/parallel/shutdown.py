@@ -10,16 +10,39 @@ import elements
 
 from embodied import rpc
 from embodied.core import base, checkpoint, runfiles
+from embodied.process.context import Context
 from embodied.run import restore
-from embodied.run.parallel import connections
+from embodied.run.parallel import connections, run_keys
 from embodied.run.settings import RunSettings
 
+END_TIMEOUT = 60.0  # Seconds to save everything at the end.
 PATIENCE = 5.0  # Seconds to reach a role, or until environments call again.
 # Timeout of `end` in seconds; exceeds the timeout of its handler.
-ANSWER = connections.END_TIMEOUT + PATIENCE
+ANSWER = END_TIMEOUT + PATIENCE
 POLL = 0.2  # Seconds between checks of `hurry`.
 RECENT = 30.0  # Seconds after which an environment that does not call counts as gone.
 UNACKNOWLEDGED = "Some remote {} did not acknowledge shutdown; stop them with Ctrl-C."
+
+
+class Ending:
+    """Serves `end`, which shuts down a role of another supervisor.
+
+    Replies once the role has saved everything, so that the caller can then shut down
+    the roles it depends on.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._done = threading.Event()
+
+    def __call__(self) -> None:
+        self._ctx.request_stop()
+        if not self._done.wait(END_TIMEOUT):
+            raise TimeoutError(f"shutdown did not finish within {END_TIMEOUT} s")
+
+    def done(self) -> None:
+        """Everything is saved and sent."""
+        self._done.set()
 
 
 def warn_unacknowledged(what: str) -> None:
@@ -31,7 +54,7 @@ def end_role(
     name: str, address: str, args: RunSettings, hurry: Callable[[], bool] = bool
 ) -> None:
     """End a replay or logger, and wait until it has saved everything."""
-    keys = connections.client_keys(args)
+    keys = run_keys.client_keys(args)
     try:
         client = connections.client(
             address, keys, "launcher", args.transport, connect_timeout=PATIENCE

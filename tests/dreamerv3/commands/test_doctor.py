@@ -10,7 +10,7 @@ import pytest
 from dreamerv3.commands import doctor
 from embodied import rpc
 from embodied.core import machine
-from embodied.run.parallel import connections
+from embodied.run.parallel import run_keys
 
 
 @pytest.fixture
@@ -104,6 +104,6 @@ def test_keys(tmp_path):
     (finding,) = doctor.keys(tmp_path / "my keys")
     assert finding.ok is False
     assert finding.remedy == f"dreamerv3 keys '{tmp_path / 'my keys'}'"
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     (finding,) = doctor.keys(tmp_path / "keys")
     assert finding.ok

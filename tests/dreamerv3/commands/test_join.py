@@ -16,8 +16,8 @@ from embodied import rpc
 from embodied.core import spacefile
 from embodied.envs import registry
 from embodied.envs.dummy import Dummy
-from embodied.run.parallel import connections, coordinator, placed
-from embodied.run.parallel.membership import ENV, LEARNER
+from embodied.run.parallel import coordinator, placed, run_keys
+from embodied.run.parallel.roles import ENV, LEARNER
 from embodied.run.settings import RunSettings
 
 ABSENT = (
@@ -168,7 +168,7 @@ def test_the_replay_gets_settings_and_addresses(serve, monkeypatch, tmp_path):
 
 
 def test_the_replay_needs_the_keys_of_a_server(tmp_path):
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     words = ["127.0.0.1:7000", "replay", "--logdir", "x", "--key"]
     parse = join.make_parser().parse_args
     file = str(tmp_path / "keys" / "core.json")
@@ -200,12 +200,12 @@ def test_another_server_is_named(roles):
 def test_a_log_directory_of_this_machine_is_an_address(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    found = join.read_invitation("run", None, connections.ENV)
+    found = join.read_invitation("run", None, run_keys.ENV)
     assert found == (f"ipc://{tmp_path}/run/coordinator.sock", None)
-    keys = rpc.make_keys("run/keys", connections.CLIENTS)
+    keys = rpc.make_keys("run/keys", run_keys.CLIENTS)
     assert (
-        join.read_invitation("run", None, connections.ENV).keys
-        == keys.clients[connections.ENV]
+        join.read_invitation("run", None, run_keys.ENV).keys
+        == keys.clients[run_keys.ENV]
     )
 
 

@@ -15,6 +15,7 @@ from embodied.metrics import video
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 TIMEOUT = 60_000  # Milliseconds.
+POLL = 0.01  # Seconds until a server notices that it should shut down.
 
 
 class FakeRun:
@@ -123,7 +124,7 @@ def address(runs, tmp_path):
     store = Store([str(tmp_path / "logdir")])
     server = Server(store, 0)
     store.start()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}/"
     server.shutdown()

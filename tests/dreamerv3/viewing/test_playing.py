@@ -17,6 +17,7 @@ from embodied.core import base
 from embodied.envs.dummy import Dummy
 
 WAIT = 60  # Seconds until something must have happened.
+POLL = 0.01  # Seconds until the server notices that it should shut down.
 
 
 class Still:
@@ -103,7 +104,7 @@ def test_requests(make_stage):
 @contextlib.contextmanager
 def serving(stage):
     server = Server(stage, "dummy", 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True).start()
 
     def ask(path):
         url = f"http://127.0.0.1:{server.server_address[1]}{path}"

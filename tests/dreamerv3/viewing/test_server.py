@@ -12,6 +12,8 @@ import pytest
 from dreamerv3.viewing.server import Server
 from dreamerv3.viewing.store import Store
 
+POLL = 0.01  # Seconds until the server notices that it should shut down.
+
 
 class Browser:
     """Requests to a server, with whatever headers."""
@@ -56,7 +58,7 @@ def store(run, make_run, tmp_path):
 @pytest.fixture
 def browser(store):
     server = Server(store, 0)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True)
     thread.start()
     yield Browser(server)
     server.shutdown()

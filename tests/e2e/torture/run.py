@@ -12,7 +12,7 @@ import tempfile
 import psutil
 
 from embodied import rpc
-from embodied.run.parallel import connections
+from embodied.run.parallel import run_keys
 from tests.e2e import command
 from tests.e2e.machines import Disk, Machine, Network
 from tests.e2e.torture import journaled
@@ -59,7 +59,7 @@ class TortureRun:
         place = disk.path if disk else directory
         self.logdir, self.replay_dir = place / "run", place / "replay"
         self._keys = directory / "keys"
-        rpc.make_keys(self._keys, connections.CLIENTS)
+        rpc.make_keys(self._keys, run_keys.CLIENTS)
         self._machines = network.machines if network else LOOPBACK
         near, far = self._machines
         self._address = _free(near)

@@ -8,7 +8,7 @@ import pytest
 
 from embodied import rpc
 from embodied.cluster import fleet
-from embodied.run.parallel import connections, member
+from embodied.run.parallel import member, run_keys
 from embodied.run.parallel.env import env_roles
 from embodied.run.settings import RunSettings
 
@@ -51,11 +51,11 @@ def test_sigterm_stays_with_the_supervisor(monkeypatch):
 
 
 def test_tasks_join_with_the_numbers_of_the_run(tmp_path):
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     address = "tcp://10.0.0.5:7000"
     args = {"logdir": str(tmp_path), "envs": 3, "eval_envs": 1, "envs_per_process": 2}
     args = RunSettings.of(args)
-    keys = rpc.load_client(tmp_path / "keys", connections.ENV)
+    keys = rpc.load_client(tmp_path / "keys", run_keys.ENV)
     invitation = member.Invitation(address, keys)
     roles = fleet.joined_roles(env_roles("train", "eval", args), invitation)
     given = [role.args for role in roles]

@@ -11,6 +11,8 @@ from embodied.metrics import Background
 
 pytest.importorskip("expa")
 
+POLL = 0.01  # Seconds until the server notices that it should shut down.
+
 
 class Server(http.server.ThreadingHTTPServer):
     """Answers every post with a status."""
@@ -40,7 +42,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     server = Server()
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL,))
     thread.start()
     yield server
     server.shutdown()

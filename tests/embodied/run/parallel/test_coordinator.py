@@ -10,10 +10,11 @@ import pytest
 
 from embodied import rpc
 from embodied.core import spacefile
-from embodied.run.parallel import connections
+from embodied.run.parallel import connections, run_keys
 from embodied.run.parallel import coordinator as module
 from embodied.run.parallel.coordinator import Coordinator, MismatchError
-from embodied.run.parallel.membership import ENV, LEARNER, Members
+from embodied.run.parallel.membership import Members
+from embodied.run.parallel.roles import ENV, LEARNER
 from embodied.run.settings import RunSettings
 
 ADDRESSES = {
@@ -56,9 +57,9 @@ def coordinator(make):
 
 
 def test_an_environment_learns_what_it_needs_and_no_more(coordinator):
-    facts = coordinator.describe(connections.ENV, ENV, encode())
+    facts = coordinator.describe(run_keys.ENV, ENV, encode())
     assert facts == {"seed": 3, "task": "dummy_disc", "rows": 4}
-    found = coordinator.join(connections.ENV, ENV, "one", 2, encode())
+    found = coordinator.join(run_keys.ENV, ENV, "one", 2, encode())
     assert found == {
         "numbers": [8, 9],
         "incarnation": 1,
@@ -71,9 +72,9 @@ def test_an_environment_learns_what_it_needs_and_no_more(coordinator):
 @pytest.mark.parametrize(
     ("role", "key", "names"),
     [
-        ("replay", connections.CORE, {"replay_addr", "logger_addr"}),
-        ("logger", connections.CORE, {"logger_addr"}),
-        (LEARNER, connections.LEARNER, {"learner_addr"}),
+        ("replay", run_keys.CORE, {"replay_addr", "logger_addr"}),
+        ("logger", run_keys.CORE, {"logger_addr"}),
+        (LEARNER, run_keys.LEARNER, {"learner_addr"}),
     ],
 )
 def test_other_roles_learn_settings_spaces_and_addresses(coordinator, role, key, names):
@@ -84,12 +85,12 @@ def test_other_roles_learn_settings_spaces_and_addresses(coordinator, role, key,
 
 
 ALLOWED = {
-    (connections.ENV, ENV),
-    (connections.LEARNER, LEARNER),
-    (connections.CORE, "replay"),
-    (connections.CORE, "logger"),
+    (run_keys.ENV, ENV),
+    (run_keys.LEARNER, LEARNER),
+    (run_keys.CORE, "replay"),
+    (run_keys.CORE, "logger"),
 }
-PAIRS = list(itertools.product(connections.CLIENTS, (ENV, LEARNER, "replay", "logger")))
+PAIRS = list(itertools.product(run_keys.CLIENTS, (ENV, LEARNER, "replay", "logger")))
 
 
 @pytest.mark.parametrize(("key", "role"), PAIRS)
@@ -114,16 +115,16 @@ def test_a_key_is_for_its_roles_only(coordinator, key, role):
 
 
 def test_numbers_of_the_launcher_are_not_given_away(make):
-    given = (connections.ENV, ENV, "one", 2, encode(), [0, 1])
+    given = (run_keys.ENV, ENV, "one", 2, encode(), [0, 1])
     with pytest.raises(module.UnexpectedError, match=r"\[0, 1\].*remote_envs True"):
         make().join(*given)
     assert make(remote_envs=True).join(*given)["numbers"] == [0, 1]
 
 
 def test_only_the_core_knows_the_learners(coordinator):
-    coordinator.join(connections.LEARNER, LEARNER, "one")
-    assert coordinator.learners(connections.CORE, 7, 1) == [{"one": 1}, 1]
-    for key in (connections.ENV, connections.LEARNER):
+    coordinator.join(run_keys.LEARNER, LEARNER, "one")
+    assert coordinator.learners(run_keys.CORE, 7, 1) == [{"one": 1}, 1]
+    for key in (run_keys.ENV, run_keys.LEARNER):
         with pytest.raises(PermissionError):
             coordinator.learners(key, 7, 1)
 
@@ -136,14 +137,14 @@ def test_without_keys_everything_is_allowed(coordinator):
 def test_the_same_spaces_fit(coordinator):
     logged = encode(**{"log/x": elements.Space(np.float32)})
     for spaces in (encode(), logged, None):
-        coordinator.join(connections.ENV, ENV, "one", 1, spaces)
+        coordinator.join(run_keys.ENV, ENV, "one", 1, spaces)
 
 
 def test_a_difference_is_named(coordinator):
     other = encode(shape=(4,))
     for call, args in (("describe", ()), ("join", ("one", 1))):
         with pytest.raises(MismatchError, match=r"'vector': float32\[4\]"):
-            getattr(coordinator, call)(connections.ENV, ENV, *args, other)
+            getattr(coordinator, call)(run_keys.ENV, ENV, *args, other)
     assert not coordinator.members.joined(ENV)
 
 
@@ -161,31 +162,31 @@ def test_a_role_that_the_run_has_itself_is_rejected(make, role, changes, remedy)
 
 
 def test_the_end_of_the_run(coordinator, start):
-    coordinator.join(connections.ENV, ENV, "one", 1)
-    coordinator.join(connections.LEARNER, LEARNER, "two")
+    coordinator.join(run_keys.ENV, ENV, "one", 1)
+    coordinator.join(run_keys.LEARNER, LEARNER, "two")
     result = []
     thread = start(lambda: result.append(coordinator.end(ENV)))
     told = 0
     while not told:
         try:
-            coordinator.lease(connections.ENV, ENV, "one")
+            coordinator.lease(run_keys.ENV, ENV, "one")
         except connections.RunOverError:
             told += 1
     thread.join(20)
     assert result == [True]
     with pytest.raises(connections.RunOverError):
-        coordinator.describe(connections.ENV, ENV, encode())
-    assert coordinator.lease(connections.LEARNER, LEARNER, "two")
+        coordinator.describe(run_keys.ENV, ENV, encode())
+    assert coordinator.lease(run_keys.LEARNER, LEARNER, "two")
 
 
 def test_a_user_in_a_hurry_waits_for_no_member(coordinator):
-    coordinator.join(connections.ENV, ENV, "one", 1)
+    coordinator.join(run_keys.ENV, ENV, "one", 1)
     assert not coordinator.end(ENV, hurry=lambda: True)
 
 
 def test_members_that_do_not_acknowledge_are_not_waited_for(coordinator, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.01)
-    coordinator.join(connections.ENV, ENV, "one", 1)
+    coordinator.join(run_keys.ENV, ENV, "one", 1)
     assert not coordinator.end(ENV)
 
 
@@ -201,7 +202,7 @@ def test_a_run_without_an_address_has_a_socket_in_its_directory(tmp_path):
 
 
 def test_keys_decide_over_a_network_too(tmp_path):
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     address = rpc.resolve("localhost:{auto}")
     args = {"logdir": str(tmp_path), "coordinator_addr": address, "learners": 2}
     args = RunSettings.of(args)

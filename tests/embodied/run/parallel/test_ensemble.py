@@ -16,7 +16,7 @@ from embodied.run.parallel import (
     member,
 )
 from embodied.run.parallel.ensemble import Ensemble, LostError
-from embodied.run.parallel.membership import LEARNER
+from embodied.run.parallel.roles import LEARNER
 from embodied.run.settings import RunSettings
 
 FACTS = {"jax_addr": "10.0.0.5:1234"}

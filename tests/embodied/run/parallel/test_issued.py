@@ -10,7 +10,8 @@ from embodied.process.context import Context
 from embodied.process.incarnations import Incarnations
 from embodied.run.parallel import issued, routing
 from embodied.run.parallel.issued import AHEAD, Issued, NumberError
-from embodied.run.parallel.membership import ENV, Members
+from embodied.run.parallel.membership import Members
+from embodied.run.parallel.roles import ENV
 from embodied.run.settings import RunSettings
 
 NOW = 9 << 60

@@ -17,7 +17,7 @@ from embodied.run.parallel import (
 )
 from embodied.run.parallel.env import joined_env
 from embodied.run.parallel.issued import NumberError
-from embodied.run.parallel.membership import ENV
+from embodied.run.parallel.roles import ENV
 from embodied.run.settings import RunSettings
 
 PAIR = (Dummy("disc").obs_space, Dummy("disc").act_space)

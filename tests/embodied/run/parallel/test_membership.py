@@ -8,13 +8,8 @@ import pytest
 
 from embodied.core import disk
 from embodied.run.parallel import connections, membership
-from embodied.run.parallel.membership import (
-    ENV,
-    ENV_LEASE,
-    LEARNER,
-    LimitError,
-    Members,
-)
+from embodied.run.parallel.membership import ENV_LEASE, LimitError, Members
+from embodied.run.parallel.roles import ENV, LEARNER
 
 LEASES = {ENV: ENV_LEASE, LEARNER: 30.0}
 

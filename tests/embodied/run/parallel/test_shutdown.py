@@ -68,7 +68,7 @@ def test_neither_silent_environments_nor_members_are_waited_for():
 
 def test_a_role_saves_before_the_answer(tmp_path, start, ctx):
     args = make_args(tmp_path)
-    ending = connections.Ending(ctx)
+    ending = shutdown.Ending(ctx)
     server = rpc.Server(args.replay_addr, "replay")
     server.bind("end", ending)
     server.start(block=False)
@@ -83,7 +83,7 @@ def test_a_role_saves_before_the_answer(tmp_path, start, ctx):
 
 def test_a_user_in_a_hurry_does_not_wait_for_a_role(tmp_path, ctx):
     args = make_args(tmp_path)
-    ending = connections.Ending(ctx)
+    ending = shutdown.Ending(ctx)
     server = rpc.Server(args.replay_addr, "replay")
     server.bind("end", ending)
     server.start(block=False)
@@ -108,7 +108,7 @@ def test_a_role_that_does_not_end_well_is_named(tmp_path, capsys):
 
 
 def test_the_caller_waits_longer_than_the_role(tmp_path):
-    assert shutdown.ANSWER > connections.END_TIMEOUT
+    assert shutdown.ANSWER > shutdown.END_TIMEOUT
 
 
 def test_a_role_that_is_not_there_is_named(tmp_path, capsys, monkeypatch):

@@ -16,7 +16,7 @@ from embodied.core.checkpoint import read_item
 from embodied.envs.dummy import Dummy
 from embodied.process import incarnations
 from embodied.run import parallel
-from embodied.run.parallel import connections, ensemble, feed, member, routing
+from embodied.run.parallel import connections, ensemble, feed, member, routing, run_keys
 from embodied.run.parallel import replay as replay_module
 from embodied.run.parallel.env import joined_env
 from embodied.run.parallel.launch import Factories
@@ -241,7 +241,7 @@ class Intruder(wrappers.Wrapper):
         return self.env.step(action)
 
     def _try(self, address):
-        keys = rpc.load_client(self._keys, connections.ENV)
+        keys = rpc.load_client(self._keys, run_keys.ENV)
         try:
             client = rpc.Client(address, "intruder", keys=keys, connect_timeout=30)
         except rpc.HandshakeError:
@@ -272,7 +272,7 @@ FOREIGN["learners"] = fails("learners", 1, 1)
 def test_the_key_of_an_environment_reaches_what_it_needs_only(tmp_path):
     names = ("coordinator", "actor", "replay", "logger")
     addresses = {f"{n}_addr": rpc.resolve("localhost:{auto}") for n in names}
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     left, found = dict(addresses), {}
     args = {**addresses, "key_dir": str(tmp_path / "keys"), "learners": 2}
     args["learner_addr"] = left["learner_addr"] = rpc.resolve("localhost:{auto}")
@@ -356,7 +356,7 @@ def test_numbers_of_another_environment_are_rejected_and_do_no_harm(tmp_path):
     assert max(counts) == 7
 
 
-CORE, ENV, LEARNER = connections.CORE, connections.ENV, connections.LEARNER
+CORE, ENV, LEARNER = run_keys.CORE, run_keys.ENV, run_keys.LEARNER
 # The keys that may call each method of each server of a run. A method that is not here
 # fails the test: decide who may call it.
 MAY_CALL = {
@@ -445,7 +445,7 @@ def test_every_key_may_call_what_was_decided_and_nothing_else(tmp_path, monkeypa
         start(server, block)
 
     monkeypatch.setattr(rpc.Server, "start", record)
-    rpc.make_keys(tmp_path / "keys", connections.CLIENTS)
+    rpc.make_keys(tmp_path / "keys", run_keys.CLIENTS)
     names = ("coordinator", "actor", "replay", "logger", "learner")
     args = {f"{n}_addr": rpc.resolve("localhost:{auto}") for n in names}
     args["key_dir"] = str(tmp_path / "keys")
@@ -457,7 +457,7 @@ def test_every_key_may_call_what_was_decided_and_nothing_else(tmp_path, monkeypa
 
         def step(self, action):
             with lock:
-                for name, key in itertools.product(servers, connections.CLIENTS):
+                for name, key in itertools.product(servers, run_keys.CLIENTS):
                     if (name, key) not in found:
                         keys = rpc.load_client(tmp_path / "keys", key)
                         found[name, key] = try_key(servers[name], keys)
@@ -470,5 +470,5 @@ def test_every_key_may_call_what_was_decided_and_nothing_else(tmp_path, monkeypa
     assert found == {
         (name, key): expected_calls(name, key)
         for name in MAY_CALL
-        for key in connections.CLIENTS
+        for key in run_keys.CLIENTS
     }

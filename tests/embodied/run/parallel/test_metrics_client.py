@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from embodied import rpc
-from embodied.run.parallel import connections
-from embodied.run.parallel.connections import DROPPED, LoggerLink
+from embodied.run.parallel import metrics_client
+from embodied.run.parallel.metrics_client import DROPPED, LoggerLink
 from embodied.run.settings import RunSettings
 
 WAIT = 20.0  # Seconds until a thread that should continue has failed.
@@ -47,7 +47,7 @@ def link(logger, ctx):
 def test_metrics_for_a_logger_that_hangs_are_dropped_and_counted(
     logger, link, monkeypatch
 ):
-    monkeypatch.setattr(connections, "MAX_CALLS", 3)
+    monkeypatch.setattr(metrics_client, "MAX_CALLS", 3)
     for index in range(10):
         link.add({"one": index, "two": index})  # Returns at once.
     logger.awake.set()
@@ -62,7 +62,7 @@ def test_metrics_for_a_logger_that_hangs_are_dropped_and_counted(
 
 
 def test_metrics_on_their_way_are_bounded_in_bytes(logger, link, monkeypatch):
-    monkeypatch.setattr(connections, "MAX_BYTES", 1000)
+    monkeypatch.setattr(metrics_client, "MAX_BYTES", 1000)
     for text in ("a" * 600, "b" * 600, "c", "d" * 5000):
         link.add({"text": text})
     logger.awake.set()
